@@ -1,0 +1,1 @@
+"""The `lucid` command: one module per subcommand, each with `add_arguments(parser)` and `run(args)`."""

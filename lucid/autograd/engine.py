@@ -1,0 +1,297 @@
+"""The reverse sweep: one traversal behind `Engine.backward` and `Engine.grad`.
+
+Nothing here asks which device it runs on, and nothing is kept between calls: all state is on the caller's stack.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from ..errors import DeviceError, GradError, ShapeError
+from ..storage.storage import Storage
+from .hooks import run_post, run_pre
+from .impl import FREED, TensorImpl, describe, gradient_edge
+from .mode import GRAD, mode
+from .node import AccumulateGrad, FuncOp, Node, Port
+from .own import own
+
+_by_sequence_nr = attrgetter("sequence_nr")
+# Passes that may replace the order by one with fused nodes (lucid.fusion): order, and what must stay visible -> order.
+PASSES: list[Any] = []
+
+
+class Engine:
+    """Walks the recorded graph backwards. Stateless; never instantiated."""
+
+    def __new__(cls) -> Engine:
+        raise TypeError("Engine has no instances; call Engine.backward(root) or Engine.grad(root, grad_seed, inputs)")
+
+    @staticmethod
+    def backward(root: Any, grad_seed: Any = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+        """Nothing; writes the gradient of `root` into the `.grad` of every leaf below it.
+
+        root: a tensor, or a sequence of tensors that are walked in one pass. grad_seed: the gradient of the root (of its shape; a sequence for several
+        roots), ones for a one-element root when None. retain_graph: keep the saved values for another pass. create_graph: record the pass
+        itself, so that the gradients can be differentiated (implies retain_graph).
+
+        Raises GradError when the root does not require grad or is no scalar and has no seed, ShapeError for a seed of another shape,
+        FreedGraphError and SavedValueError before anything is written.
+        """
+        roots = (root,) if isinstance(root, TensorImpl) else tuple(root)
+        _sweep(roots, _seeds(roots, grad_seed), None, retain_graph, create_graph)
+
+    @staticmethod
+    def grad(root: Any, grad_seed: Any, inputs: Any, retain_graph: bool | None = False, create_graph: bool = False,
+             allow_unused: bool = True) -> list[Any]:
+        """The gradients of `root` with respect to `inputs` (leaves or interior tensors), as tensors; None for an input outside the graph.
+
+        Writes no `.grad`. allow_unused=False raises instead of returning None, before anything is freed. Other arguments as in `backward`.
+        """
+        roots = (root,) if isinstance(root, TensorImpl) else tuple(root)
+        inputs = (inputs,) if isinstance(inputs, TensorImpl) else tuple(inputs)
+        wanted: dict[Node, list[int]] = {}
+        for i, t in enumerate(inputs):
+            if not isinstance(t, TensorImpl):
+                raise GradError(f"grad: inputs must be tensors, got {type(t).__name__} at position {i}")
+            if not t.requires_grad:
+                raise GradError(f"grad: input {i} ({describe(t)}) does not require grad; set requires_grad=True on it before computing the output")
+            wanted.setdefault(gradient_edge(t), []).append(i)
+        retain = create_graph if retain_graph is None else retain_graph
+        return _sweep(roots, _seeds(roots, grad_seed), (inputs, wanted, allow_unused), retain, create_graph)
+
+
+def _seeds(roots: Sequence[Any], grad_seed: Any) -> list[Any]:
+    """One seed (a tensor, or None for ones) per root."""
+    if grad_seed is None or isinstance(grad_seed, TensorImpl) or not isinstance(grad_seed, (list, tuple)):
+        if grad_seed is not None and len(roots) != 1:
+            raise GradError(f"backward: expected one grad_seed per root ({len(roots)} roots), got one")
+        return [grad_seed] * len(roots)
+    if len(grad_seed) != len(roots):
+        raise GradError(f"backward: expected one grad_seed per root ({len(roots)} roots), got {len(grad_seed)}")
+    return list(grad_seed)
+
+
+def _seed(root: Any, seed: Any, create: bool) -> Any:
+    """The gradient that enters at a root: a raw array, or a tensor under create_graph."""
+    storage = root.storage
+    array, backend = storage.array, storage.backend
+    if seed is None:
+        if array.size != 1:
+            raise GradError(f"backward: expected a grad_seed for a root that is not a scalar ({describe(root)}); pass a gradient of that shape, or reduce the root with .sum() or .mean()")
+        g = backend.xp.ones(array.shape, array.dtype)
+    elif isinstance(seed, TensorImpl):
+        if seed.storage.backend is not backend:
+            raise DeviceError(f"backward: grad_seed is on {seed.storage.backend.device}, the root on {backend.device}; move it with .to({str(backend.device)!r})")
+        g = seed.storage.array
+    else:
+        g = backend.asarray(seed)
+    if g.shape != array.shape:
+        raise ShapeError(f"backward: grad_seed must have the root's shape {array.shape}, got {g.shape}")
+    if create:
+        t = seed if isinstance(seed, TensorImpl) else TensorImpl.from_storage(Storage(g, backend))
+        return t if g.dtype == array.dtype else t.to(array.dtype)
+    return g if g.dtype == array.dtype else (g.real if g.dtype.kind == "c" and array.dtype.kind != "c" else g).astype(array.dtype)
+
+
+def _collect(starts: Sequence[Node]) -> list[Node]:
+    """Every node reachable from `starts`, each before all that it sends gradients to, the highest sequence_nr first among the ready."""
+    seen = dict.fromkeys(starts)
+    stack = list(seen)
+    ordered = True
+    pop, push = stack.pop, stack.append
+    while stack:
+        n = pop()
+        nr = n.sequence_nr
+        for e in n.edges:
+            if e is not None:
+                if e.sequence_nr >= nr:
+                    ordered = False
+                if e not in seen:
+                    seen[e] = None
+                    push(e)
+    # Nodes are numbered as they are made, so one sort is a topological order; only numbers set by hand can break that.
+    return sorted(seen, key=_by_sequence_nr, reverse=True) if ordered else _by_counting(seen)
+
+
+def _by_counting(nodes: dict[Node, None]) -> list[Node]:
+    consumers = dict.fromkeys(nodes, 0)
+    for n in nodes:
+        for e in n.edges:
+            if e is not None:
+                consumers[e] += 1
+    place = {n: i for i, n in enumerate(nodes)}
+    ready = [(-n.sequence_nr, place[n], n) for n, count in consumers.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        n = heapq.heappop(ready)[2]
+        order.append(n)
+        for e in n.edges:
+            if e is not None:
+                consumers[e] -= 1
+                if not consumers[e]:
+                    heapq.heappush(ready, (-e.sequence_nr, place[e], e))
+    if len(order) != len(nodes):
+        raise GradError("backward: the graph has a cycle; check next_edges of your own nodes")
+    return order
+
+
+def _reaching(order: list[Node], wanted: dict[Node, list[int]]) -> list[Node]:
+    """The nodes of `order` from which some wanted node can be reached, and the wanted nodes themselves."""
+    keep = set()
+    for n in reversed(order):
+        if n in wanted:
+            keep.add(n)
+        else:
+            for e in n.edges:
+                if e in keep:
+                    keep.add(n)
+                    break
+    return [n for n in order if n in keep]
+
+
+def _validate(order: list[Node]) -> None:
+    # One summed integer per node: versions only grow (bench_overhead: backward).
+    for n in order:
+        if n.__class__ is FuncOp and n.saved is not None:
+            v = 0
+            for s in n.saved:
+                v += s.version
+            if v:
+                n.validate_versions()
+        else:
+            n.validate_versions()
+
+
+def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, create: bool) -> Any:
+    """The traversal. request: None to write `.grad`s, or (inputs, wanted node -> positions, allow_unused) to return gradients."""
+    if not roots:
+        raise GradError("backward: expected at least one root, got none")
+    edges = [gradient_edge(r) for r in roots]
+    order = _collect(edges)
+    wanted = None
+    if request is not None:
+        inputs, wanted, allow_unused = request
+        order = _reaching(order, wanted)
+        reached = set(order)
+        if not allow_unused:
+            for n, positions in wanted.items():
+                if n not in reached:
+                    raise GradError(f"grad: input {positions[0]} ({describe(inputs[positions[0]])}) is not part of the graph of the output; pass allow_unused=True to get None for it")
+    _validate(order)
+    retain = retain or create
+    before = mode.flags
+    mode.flags = GRAD if create else 0
+    try:
+        pending: dict[Node, Any] = {}
+        for root, seed, edge in zip(roots, seeds, edges, strict=True):
+            g = _seed(root, seed, create)
+            old = pending.get(edge)
+            pending[edge] = g if old is None else old + g
+        if not create:
+            for fuse in PASSES:
+                order = fuse(order, edges, wanted)
+        backend = roots[0].storage.backend
+        with backend.quiet():
+            arrivals, captured = _walk(order, pending, wanted, backend, retain, create)
+        if not retain:
+            for root in roots:
+                if root.edge is not None:
+                    root.edge = FREED
+        if request is None:
+            del pending
+            while arrivals:
+                node, box = arrivals.pop(0)
+                node.write(box, create)
+            return None
+        return _results(inputs, wanted, captured, create)
+    finally:
+        mode.flags = before
+
+
+def _walk(order: list[Node], pending: dict[Node, Any], wanted: Any, backend: Any, retain: bool, create: bool) -> tuple[list[Any], dict[Node, list[Any]]]:
+    """What reached the leaves, and what was captured on the way. `pending` holds the sums that wait for their node."""
+    arrivals: list[Any] = []
+    captured: dict[Node, list[Any]] = {}
+    owned: set[Node] = set()  # nodes whose pending sum is a buffer made here, to which the next gradient is added in place
+    take = pending.pop
+    get = pending.get
+    for n in order:
+        g = take(n, None)
+        if g is None:
+            continue
+        cls = n.__class__
+        if n.hooks is not None:
+            backend = _backend_of(n, backend)
+            g = run_pre(n, g, backend, create)
+        if wanted is not None and n in wanted:
+            captured[n] = [g]
+        if cls is FuncOp:
+            grads: Any = n.plan.run_graph(n, g) if create else n.plan.run(n, g)  # type: ignore[attr-defined]
+        elif cls is AccumulateGrad:
+            if wanted is None:
+                arrivals.append((n, [g]))
+            continue
+        elif cls is Port:
+            node = n.node  # type: ignore[attr-defined]
+            pending[node] = node.accumulate_barrier_grad(get(node), n.input_nr, g)  # type: ignore[attr-defined]
+            continue
+        else:
+            grads = n.apply_barrier(g, create) if n.is_barrier else n.apply_for_graph(g) if create else n.apply(g)
+            _check_count(n, grads)
+        if n.hooks is not None and n.hooks.post:
+            grads = run_post(n, grads, g, backend, create)
+        if not retain:
+            n.release_saved()
+        if not grads:
+            continue
+        for e, gi in zip(n.edges, grads, strict=False):
+            if gi is None or e is None:
+                continue
+            p = get(e)
+            if p is None:
+                pending[e] = gi
+            elif e in owned and not create:
+                p += gi
+                pending[e] = p
+            else:
+                pending[e] = p + gi
+                owned.add(e)
+    return arrivals, captured
+
+
+def _backend_of(n: Node, backend: Any) -> Any:
+    if isinstance(n, FuncOp):
+        return n.F.backend
+    return getattr(n, "backend", backend)
+
+
+def _check_count(n: Node, grads: Any) -> None:
+    if grads is not None and not isinstance(grads, (tuple, list)):
+        raise GradError(f"{n.node_name}: apply must return a tuple with one gradient per edge ({len(n.edges)}), got {type(grads).__name__}")
+    if grads and n.edges and len(grads) != len(n.edges):
+        raise GradError(f"{n.node_name}: returned {len(grads)} gradients for {len(n.edges)} edges; return one per edge, None where no gradient flows")
+
+
+def _results(inputs: Sequence[Any], wanted: dict[Node, list[int]], captured: dict[Node, list[Any]], create: bool) -> list[Any]:
+    """The captured gradients in the order of the inputs, each in a buffer of its own."""
+    results: list[Any] = [None] * len(inputs)
+    seen: set[int] = set()
+    for n, positions in wanted.items():
+        box = captured.get(n)
+        for i in positions if box is not None else ():
+            t = inputs[i]
+            if create:
+                g = box[0]  # type: ignore[index]
+                results[i] = g.clone() if id(g) in seen or i != positions[0] else g
+                seen.add(id(g))
+            else:
+                storage, last = t.storage, i == positions[-1]
+                g = box.pop() if last else box[0]  # type: ignore[union-attr, index]
+                if not last:
+                    g = storage.backend.xp.array(g, copy=True)
+                results[i] = TensorImpl.from_storage(Storage(own(g, storage.backend, storage.array), storage.backend))
+    return results

@@ -1,0 +1,43 @@
+"""The recorded graph as text: node names, edges and saved values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .engine import _collect
+from .impl import TensorImpl, gradient_edge
+from .node import AccumulateGrad, FuncOp, Port
+
+
+def nodes_of(root: TensorImpl) -> list[Any]:
+    """The nodes that a backward pass from `root` would run, in its order."""
+    return [n for n in _collect([gradient_edge(root)]) if not isinstance(n, Port)]
+
+
+def saved_bytes(root: TensorImpl) -> int:
+    """Bytes of the arrays that the graph of `root` keeps for its backward pass, each counted once."""
+    seen: dict[int, int] = {}
+    for n in nodes_of(root):
+        if isinstance(n, FuncOp):
+            for s in n.saved or ():
+                for part in s if isinstance(s, tuple) else (s,):
+                    if part.array is not None:
+                        seen[id(part.root)] = part.root.array.nbytes
+    return sum(seen.values())
+
+
+def to_dot(root: TensorImpl) -> str:
+    """The graph of `root` in Graphviz' dot language: one box per node, labelled with its name and, for leaves, their shape."""
+    order = nodes_of(root)
+    number = {n: i for i, n in enumerate(order)}
+    lines = ["digraph lucid {", "  rankdir=TB; node [shape=box, fontname=monospace];"]
+    for n, i in number.items():
+        leaf = n.variable if isinstance(n, AccumulateGrad) else None
+        label = n.name() if leaf is None else f"{n.name()}\\n{list(leaf.storage.array.shape)}"
+        lines.append(f'  n{i} [label="{label}"];')
+    for n, i in number.items():
+        for edge in n.next_edges:
+            if edge is not None:
+                suffix = f' [label="{edge.input_nr}"]' if edge.input_nr else ""
+                lines.append(f"  n{i} -> n{number[edge.node]}{suffix};")
+    return "\n".join([*lines, "}"])

@@ -1,0 +1,134 @@
+"""The tensor's core: storage, place in the graph, gradient. Arithmetic is attached in lucid/tensor.py."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..errors import DtypeError, GradError
+from ..storage.dtype import is_differentiable
+from ..storage.storage import Storage, ViewStorage
+from .node import AccumulateGrad, Edge, FuncOp, Node, Port
+from .plan import NONE
+
+
+class _Freed(Node):
+    """Stands for the graph of a root whose backward pass has freed it."""
+
+    __slots__ = ()
+    node_name = "freed"
+    validate_versions = FuncOp.validate_versions
+    saved = None
+
+    def name(self) -> str:
+        return "backward"
+
+
+FREED = _Freed()
+
+
+class TensorImpl:
+    """Storage, `requires_grad`, edge into the graph, and `.grad`.
+
+    edge: the node (or `Port`) that made this tensor; None for a leaf. accumulate: a leaf's AccumulateGrad, once it is used.
+    base: for a view, (the tensor viewed, the op, its static arguments).
+    """
+
+    __slots__ = ("storage", "requires_grad", "edge", "grad", "accumulate", "base", "__weakref__")
+    storage: Storage | ViewStorage
+    requires_grad: bool
+    edge: Node | None
+    grad: Any
+    accumulate: AccumulateGrad | None
+    base: tuple[Any, Any, tuple[Any, ...]] | None
+    tensor_class: ClassVar[Any]
+
+    @classmethod
+    def from_storage(cls, storage: Storage | ViewStorage, edge: Node | None = None) -> Any:
+        """A tensor around a storage, made by `edge`."""
+        t = cls.tensor_class.__new__(cls.tensor_class)
+        t.storage = storage
+        t.edge, t.requires_grad = edge, edge is not None
+        t.grad = t.accumulate = t.base = None
+        return t
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that made this tensor; None for a leaf, and after its graph was freed by backward."""
+        edge = self.edge
+        if edge is None or edge is FREED:
+            return None
+        return edge.node if type(edge) is Port else edge
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` this tensor is."""
+        return self.edge.input_nr if type(self.edge) is Port else 0
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the tensor was not made by a recorded operation."""
+        return self.edge is None
+
+    @property
+    def _version(self) -> int:
+        return self.storage.version
+
+    def gradient_edge(self) -> Edge:
+        """The edge by which a gradient of this tensor enters the graph."""
+        edge = gradient_edge(self)
+        return Edge(edge.node, edge.input_nr) if type(edge) is Port else Edge(edge, 0)
+
+
+def leaf_edge(t: TensorImpl) -> AccumulateGrad:
+    """The AccumulateGrad of a leaf, made at its first use."""
+    node = t.accumulate
+    if node is None:
+        node = t.accumulate = AccumulateGrad(t)
+    return node
+
+
+def gradient_edge(t: TensorImpl) -> Node:
+    """The node that takes a gradient of `t`; raises when `t` does not require grad."""
+    if not t.requires_grad:
+        raise GradError(f"backward: expected a tensor that requires grad, got one ({describe(t)}) that does not and has no grad_fn; set "
+                        "requires_grad=True on the inputs before computing, and compute outside no_grad()")
+    return t.edge or leaf_edge(t)
+
+
+def describe(t: Any) -> str:
+    """dtype, shape and device in a message's words: `float32[3,4] cpu`."""
+    if isinstance(t, TensorImpl):
+        return f"{t.storage.array.dtype.name}[{','.join(map(str, t.storage.array.shape))}] {t.storage.backend.device}"
+    return f"{type(t).__name__} {t!r}" if len(repr(t)) < 40 else type(t).__name__
+
+
+def require_differentiable(dtype: Any) -> None:
+    """Nothing; raises unless tensors of `dtype` can require grad."""
+    if not is_differentiable(dtype):
+        raise DtypeError(f"requires_grad: only floating and complex tensors have gradients, got {dtype.name}; convert first, for example x.float()")
+
+
+def rebuild(n: FuncOp, i: int) -> Any:
+    """Saved value `i` of a node as a tensor with its history, for `create_graph`."""
+    plan = n.plan
+    name, saved = plan.keep[i], n.saved
+    if saved is None:
+        n.validate_versions()
+    storage = saved[i]  # type: ignore[index]
+    if name in plan.op.outputs:
+        if name not in plan.op.diff:
+            return TensorImpl.from_storage(storage)
+        return TensorImpl.from_storage(storage, Port(n, plan.op.diff.index(name)) if n.is_barrier else n)
+    if plan.op.variadic:
+        return tuple(_with_edge(s, e) for s, e in zip(storage, n.edges, strict=True))  # type: ignore[arg-type]
+    if storage is NONE:
+        return None
+    return _with_edge(storage, n.edges[plan.targets.index(name)] if name in plan.targets else None)
+
+
+def _with_edge(storage: Storage, edge: Node | None) -> Any:
+    if type(edge) is not AccumulateGrad:
+        return TensorImpl.from_storage(storage, edge)
+    t = TensorImpl.from_storage(storage)
+    t.requires_grad, t.accumulate = True, edge
+    return t

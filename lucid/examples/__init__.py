@@ -1,0 +1,1 @@
+"""Complete programs, each readable on its own."""

@@ -1,0 +1,459 @@
+"""Indexing with Python's and PyTorch's forms: x[...], gather and scatter, masks, sorting, searching, sets."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..autograd.inplace import check_writable, write
+from ..autograd.inplace import method as in_place
+from ..autograd.mode import GRAD, mode
+from ..autograd.record import RECORDED as F
+from ..errors import DtypeError, IndexRangeError, ShapeError
+from ..ops.common import normalize_dim
+from ..ops.index import check_range
+from ..tensor import Tensor, _wrap, tensor
+from .reduce import ValuesIndices, numpy_names
+from .registry import public
+from .shape import broadcast_shapes
+
+_ALL = slice(None)
+
+# ---- x[index] ----
+
+
+class Index(NamedTuple):
+    """An index in two steps: a basic one that views, and integer arrays (None: all) for the dimensions of that view."""
+
+    basic: tuple[Any, ...]
+    arrays: tuple[Any, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the basic step takes everything."""
+        return all(i is Ellipsis or (type(i) is slice and i == _ALL) for i in self.basic)
+
+
+def _plain(i: Any) -> Any:
+    """An integer, slice, None, Ellipsis or bool as Python has it; anything else as it is."""
+    kind = type(i)
+    if kind is int or kind is bool or i is None or i is Ellipsis:
+        return i
+    if kind is slice:
+        parts = [v if v is None or type(v) is int else operator.index(v) for v in (i.start, i.stop, i.step)]
+        if parts[2] == 0:
+            raise ShapeError("getitem: a slice has step 0; the step is a positive or negative integer")
+        return slice(*parts)
+    if isinstance(i, Tensor):
+        # One element read from the device, as in PyTorch: a 0-d integer tensor selects like a number.
+        return i if i.ndim or i.dtype.kind not in "iu" else int(i.item())
+    if not hasattr(i, "dtype") and hasattr(i, "__index__"):
+        return operator.index(i)
+    if hasattr(i, "dtype") and getattr(i, "ndim", 1) == 0:
+        return bool(i) if i.dtype.kind == "b" else operator.index(i) if i.dtype.kind in "iu" else i
+    return i
+
+
+def _index_array(x: Tensor, i: Any) -> Any:
+    """An index tensor, array or list as a raw array on x's device."""
+    backend = x.storage.backend
+    if isinstance(i, Tensor):
+        array = i.array if i.storage.backend is backend else backend.from_numpy(i.storage.backend.to_numpy(i.array))
+    elif isinstance(i, (list, tuple, range)):
+        array = tensor(list(i), device=x.device).array
+        array = array if array.size else array.astype("int64")
+    elif isinstance(i, backend.ndarray):
+        array = i
+    elif hasattr(i, "__array__"):
+        array = backend.from_numpy(i)
+    else:
+        raise DtypeError("getitem: expected integers, slices, None, Ellipsis, and tensors, arrays or lists of integers or "
+                         f"bools, got {type(i).__name__} {i!r}")
+    if array.dtype.kind not in "ib":
+        raise DtypeError(f"getitem: expected an index of integers or bools, got {array.dtype.name}; use .long() for "
+                         "positions, .bool() for a mask")
+    return array
+
+
+def parse_index(x: Tensor, index: Any, keep_tensors: bool = False) -> Index:
+    """`index` in two steps, its integer arrays checked and nonnegative. keep_tensors: 0-d tensors stay arrays."""
+    items: list[Any] = [i if keep_tensors and isinstance(i, Tensor) else _plain(i)
+                        for i in (index if isinstance(index, tuple) else (index,))]
+    if all(type(i) is int or type(i) is slice or i is None or i is Ellipsis for i in items):
+        return Index(tuple(items), ())
+    plain = (int, bool, slice, type(None), type(Ellipsis))
+    items = [i if type(i) in plain else _index_array(x, i) for i in items]
+    used = sum(0 if i is None or i is Ellipsis or type(i) is bool else
+               i.ndim if hasattr(i, "dtype") and i.dtype.kind == "b" else 1 for i in items)
+    if used > x.ndim:
+        raise IndexRangeError(f"getitem: too many indices: {used} for a tensor of shape {x.shape}")
+    xp, basic, arrays, dim = x.storage.backend.xp, [], [], 0
+    for i in items:
+        if i is Ellipsis:
+            basic += [_ALL] * (x.ndim - used)
+            arrays += [None] * (x.ndim - used)
+            dim += x.ndim - used
+        elif i is None or type(i) is bool or (hasattr(i, "dtype") and i.dtype.kind == "b" and not i.ndim):
+            basic.append(None)
+            arrays.append(None if i is None else xp.zeros(int(bool(i)), "int64"))
+        elif type(i) is int or type(i) is slice:
+            basic.append(i)
+            arrays += [None] if type(i) is slice else []
+            dim += 1
+        elif i.dtype.kind == "b":
+            if i.shape != x.shape[dim:dim + i.ndim]:
+                raise IndexRangeError(f"getitem: a mask of shape {i.shape} does not fit dimensions {dim} to "
+                                      f"{dim + i.ndim - 1} of shape {x.shape}")
+            basic += [_ALL] * i.ndim
+            arrays += xp.nonzero(i)
+            dim += i.ndim
+        else:
+            basic.append(_ALL)
+            # A fresh array: the index tensor may be changed before the backward pass.
+            checked = check_range("getitem", xp, i, x.shape[dim], dim, wrap=True)
+            arrays.append(checked.copy() if checked is i else checked)
+            dim += 1
+    while arrays and arrays[-1] is None:
+        arrays.pop()
+    return Index(tuple(basic), tuple(arrays))
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """x[index]: a view for integers, slices, None and Ellipsis; a copy for tensors, arrays, lists and masks.
+
+    Repeated positions add up their gradients. Out of range raises IndexRangeError on every device.
+    """
+    if type(index) is int:
+        return F.getitem_view(x, (index,))
+    basic, arrays = parsed = parse_index(x, index)
+    if not arrays:
+        return F.getitem_view(x, basic)
+    return F.getitem(x if parsed.whole else F.getitem_view(x, basic), arrays)
+
+
+def _value(x: Tensor, value: Any, shape: tuple[int, ...], name: str) -> Tensor:
+    """`value` as a tensor of x's dtype and device, broadcast to `shape`."""
+    value = value if isinstance(value, Tensor) else tensor(value, dtype=x.dtype, device=x.device)
+    if value.dtype != x.dtype or (value.device != x.device and not value.ndim):
+        value = value.to(x.device, x.dtype)
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = F.select(value, 0, 0)
+    if value.shape == shape:
+        return value
+    try:
+        return F.expand(value, shape)
+    except ShapeError:
+        raise ShapeError(f"{name}: a value of shape {value.shape} cannot be broadcast to the indexed shape {shape}") from None
+
+
+def _target_shape(view: Tensor, arrays: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of view[arrays]."""
+    import numpy
+    dims = [d for d, i in enumerate(arrays) if i is not None]
+    try:
+        shape = numpy.broadcast_shapes(*[arrays[d].shape for d in dims])
+    except ValueError:
+        raise IndexRangeError("getitem: the index arrays have shapes that do not broadcast together: "
+                              f"{', '.join(str(arrays[d].shape) for d in dims)}") from None
+    rest = [n for d, n in enumerate(view.shape) if d not in dims]
+    at = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+    return (*rest[:at], *shape, *rest[at:])
+
+
+def setitem(x: Tensor, index: Any, value: Any) -> None:
+    """Nothing; writes `value` (broadcast, cast to x's dtype) to x[index] in place.
+
+    With repeated positions one of the values stays, which one is not said.
+    """
+    check_writable(x, "setitem")
+    basic, arrays = parsed = parse_index(x, index)
+    view = x if parsed.whole and arrays else F.getitem_view(x, basic)
+    value = _value(x, value, _target_shape(view, arrays) if arrays else view.shape, "setitem")
+    recorded = mode.flags & GRAD and (value.requires_grad or view.requires_grad)
+    if not recorded:
+        source = value.array.copy() if value.storage.root is x.storage.root else value.array
+        view.array[tuple(_ALL if i is None else i for i in arrays) if arrays else Ellipsis] = source
+        x.storage.version += 1
+        return
+    write(view, F.getitem_set(view, value, arrays) if arrays else F.clone(value), "setitem")
+
+
+def index_put_value(x: Tensor, index: Any, value: Any, accumulate: bool = False) -> Tensor:
+    """A copy of `x` with `value` written, or added, at x[index]."""
+    basic, arrays = parsed = parse_index(x, index, keep_tensors=True)
+    view = x if parsed.whole else F.getitem_view(x, basic)
+    value = _value(x, value, _target_shape(view, arrays) if arrays else view.shape, "index_put")
+    if arrays:
+        value = F.getitem_set(view, value, arrays, accumulate)
+        return value if parsed.whole else F.getitem_put(x, value, basic)
+    return F.getitem_put(x, view + value if accumulate else value, basic)
+
+
+@public(method=True)
+def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of `x` with `values` written (added, with `accumulate`) at x[indices]. indices: a tuple of tensors.
+
+    Added values add up where positions repeat.
+    """
+    return index_put_value(x, tuple(_ALL if i is None else i for i in indices), values, accumulate)
+
+
+# ---- gather and scatter ----
+
+@public(method=True)
+@numpy_names
+def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1.
+
+    index: integers in [0, size), as many dimensions as x, no larger than x but along `dim`.
+    """
+    return F.gather(x, dim, index)
+
+
+@public(method=True)
+@numpy_names
+def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None,
+            reduce: str | None = None) -> Tensor:
+    """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`.
+
+    reduce: "add" or "multiply" combines with what is there. Among repeated positions one value stays when nothing reduces.
+    """
+    if src is None:
+        src = value
+    if src is None:
+        raise DtypeError("scatter: expected src (a tensor) or value (a number), got neither")
+    if reduce is not None:
+        if reduce not in ("add", "multiply"):
+            raise DtypeError(f"scatter: reduce is 'add' or 'multiply', got {reduce!r}")
+        if not isinstance(src, Tensor):
+            src = F.expand(tensor(src, dtype=x.dtype, device=x.device), index.shape)
+        return F.scatter_add(x, dim, index, src) if reduce == "add" else F.scatter_prod(x, dim, index, src)
+    if isinstance(src, Tensor) and src.ndim + (not index.ndim):
+        return F.scatter_src(x, dim, index, src)
+    return F.scatter_number(x, dim, index, src.item() if isinstance(src, Tensor) else src)
+
+
+@public(method=True)
+@numpy_names
+def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
+
+    reduce: "sum", "mean", "prod", "amax" or "amin". include_self=False leaves x's own value out where anything arrives.
+    """
+    return F.scatter_reduce(x, dim, index, src, reduce, include_self)
+
+
+@public(method=True)
+@numpy_names
+def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`.
+
+    reduce: "prod", "mean", "amax" or "amin".
+    """
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise DtypeError(f"index_reduce: reduce is prod, mean, amax or amin, got {reduce!r}")
+    dim = normalize_dim("index_reduce", dim, x.ndim)
+    if index.ndim > 1 or (source.ndim and source.shape[dim] != index.numel()):
+        raise ShapeError(f"index_reduce: expected a 1-d index with one position for each slice of source {source.shape} "
+                         f"along dim {dim}, got {index.shape}")
+    if not source.ndim:
+        index = F.reshape(index, ())
+    else:
+        index = F.expand(F.reshape(index, tuple(-1 if d == dim else 1 for d in range(source.ndim))), source.shape)
+    return F.scatter_reduce(x, dim, index, source, reduce, include_self)
+
+
+@public(method=True)
+@numpy_names
+def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`."""
+    if not isinstance(value, Tensor):
+        return F.index_fill_number(x, dim, index, value)
+    if value.ndim:
+        raise ShapeError(f"index_fill: expected a number or a 0-d tensor, got shape {value.shape}")
+    chosen = F.index_fill_number(_wrap(x.storage.backend.xp.zeros(x.shape, "bool"), x.storage.backend), dim, index, True)
+    return F.where(chosen, value.to(x.device, x.dtype), x)
+
+
+@public(method=True)
+@numpy_names
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """Elements of `x` at the positions `indices` along `dim`, the other dimensions broadcasting; flattened when dim is None."""
+    if dim is None:
+        x, indices, dim = F.reshape(x, (-1,)), F.reshape(indices, (-1,)), 0
+    if x.ndim != indices.ndim:
+        raise ShapeError(f"take_along_dim: expected as many dimensions in x and indices, got {x.shape} and {indices.shape}")
+    dim = normalize_dim("take_along_dim", dim, x.ndim)
+    n, k = (t.shape[dim] if t.ndim else 1 for t in (x, indices))
+    backend = x.storage.backend
+    indices = _wrap(check_range("take_along_dim", backend.xp, indices.array, n, dim, wrap=True), backend)
+    rest = broadcast_shapes(*[(*t.shape[:dim], 1, *t.shape[dim + 1:]) for t in (x, indices)])
+    return F.pick(F.expand(x, (*rest[:dim], n, *rest[dim + 1:])) if x.ndim else x, F.expand(
+        indices, (*rest[:dim], k, *rest[dim + 1:])) if x.ndim else indices, dim)
+
+
+# ---- masks ----
+
+def _mask(name: str, mask: Tensor) -> Tensor:
+    if mask.dtype.kind != "b":
+        raise DtypeError(f"{name}: expected a mask of bools, got {mask.dtype.name}; use .bool()")
+    return mask
+
+
+@public(method=True)
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """`x` with `value` (a number or 0-d tensor) where `mask` (bools, broadcast) is true."""
+    mask = _mask("masked_fill", mask)
+    if not isinstance(value, Tensor):
+        return F.masked_fill(x, mask, value)
+    if value.ndim:
+        raise ShapeError(f"masked_fill: expected a number or a 0-d tensor, got shape {value.shape}; use where")
+    return F.where(mask, value.to(x.device, x.dtype), x)
+
+
+@public(method=True)
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector."""
+    shape = broadcast_shapes(x.shape, _mask("masked_select", mask).shape)
+    where_true = x.storage.backend.xp.nonzero(mask.array if mask.shape == shape else F.expand(mask, shape).array) if shape \
+        else None
+    if where_true is None:
+        return F.getitem(F.reshape(x, (1,)), (x.storage.backend.xp.zeros(int(bool(mask)), "int64"),))
+    return F.getitem(x if x.shape == shape else F.expand(x, shape), tuple(where_true))
+
+
+@public(method=True)
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """`x` with successive elements of `source` where `mask` (bools, both broadcast) is true."""
+    shape = broadcast_shapes(x.shape, _mask("masked_scatter", mask).shape)
+    return F.masked_scatter(x if x.shape == shape else F.expand(x, shape), mask, source)
+
+
+@public(method=False)
+def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
+    """`x` where `condition` holds, else `y`, with broadcasting; with `condition` alone, the positions where it holds."""
+    if x is None and y is None:
+        return nonzero(condition, as_tuple=True)
+    return F.where(condition, x, y)
+
+
+setattr(Tensor, "where", lambda x, condition, y: F.where(condition, x, y))  # noqa: B010
+
+
+@public(method=True)
+def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
+    """Positions of the nonzero elements, one row each: int64 [n, dimensions]; with `as_tuple` one vector per dimension."""
+    if not as_tuple:
+        return F.nonzero(x)
+    at = F.nonzero(x if x.ndim else F.reshape(x, (1,)))
+    return tuple(F.select(at, 1, d) for d in range(at.shape[1]))
+
+
+@public(method=True)
+def argwhere(x: Tensor) -> Tensor:
+    """Positions of the nonzero elements, one row each: int64 [n, dimensions]."""
+    return F.nonzero(x)
+
+
+# ---- order ----
+
+@public(method=True)
+@numpy_names
+def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
+    """(values, indices) of `x` in order along `dim`. Always stable; NaN counts as the largest."""
+    return ValuesIndices(*F.sort(x, dim, descending))
+
+
+@public(method=True)
+@numpy_names
+def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest."""
+    return F.argsort(x, dim, descending)
+
+
+@public(method=True)
+def msort(x: Tensor) -> Tensor:
+    """`x` in order along dim 0."""
+    return F.sort(x, 0, False)[0]
+
+
+@public(method=True)
+@numpy_names
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+    """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
+    return ValuesIndices(*F.topk(x, k, dim, largest))
+
+
+@public(method=False)
+def searchsorted(sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False,
+                 side: str | None = None, sorter: Tensor | None = None) -> Tensor:
+    """Positions at which `values` would be inserted into `sorted_sequence`, which is in order along its last dimension.
+
+    right (or side="right"): behind equal elements. sorter: an order that sorts the sequence. int64, or int32.
+    """
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise DtypeError(f"searchsorted: side is 'left' or 'right' and must not contradict right={right}, got {side!r}")
+    values = values if isinstance(values, Tensor) else tensor(values, device=sorted_sequence.device)
+    if sorter is not None:
+        sorted_sequence = F.gather(sorted_sequence, -1, sorter)
+    out = F.searchsorted(sorted_sequence, values, right or side == "right")
+    return out.to("int32") if out_int32 else out
+
+
+@public(method=False)
+def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """For each element the number of the bucket between `boundaries` [n] (in order) that holds it.
+
+    right=False: boundaries[i-1] < x <= boundaries[i]; right=True: boundaries[i-1] <= x < boundaries[i].
+    """
+    if boundaries.ndim != 1:
+        raise ShapeError(f"bucketize: expected boundaries of 1 dimension, got shape {boundaries.shape}")
+    return searchsorted(boundaries, x, out_int32=out_int32, right=right)
+
+
+@public(method=False)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each of `elements` stands in `test_elements` (or not, with `invert`)."""
+    beside = elements if isinstance(elements, Tensor) else test_elements
+    device = beside.device if isinstance(beside, Tensor) else None
+    elements, test_elements = (v if isinstance(v, Tensor) else tensor(v, device=device) for v in (elements, test_elements))
+    return F.isin(elements, test_elements, invert)
+
+
+# ---- sets ----
+
+def _chosen(values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: bool, return_counts: bool) -> Any:
+    out = (values, *((inverse,) if return_inverse else ()), *((counts,) if return_counts else ()))
+    return out if len(out) > 1 else values
+
+
+@public(method=True)
+@numpy_names
+def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+           dim: int | None = None) -> Any:
+    """Distinct elements of `x` in order (distinct slices along `dim`), and on demand the place of each element among
+    them and how often each stands."""
+    if dim is None:
+        return _chosen(*F.unique_flat(x), return_inverse, return_counts)
+    moved = F.transpose(x, 0, normalize_dim("unique", dim, x.ndim))
+    values, inverse, counts = F.unique_rows(moved)
+    return _chosen(F.transpose(values, 0, dim), inverse, counts, return_inverse, return_counts)
+
+
+@public(method=True)
+@numpy_names
+def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    """`x` with each run of equal elements (equal slices along `dim`) reduced to its first, and on demand the run of each
+    element and the lengths of the runs."""
+    if dim is None:
+        values, inverse, counts = F.unique_runs(F.reshape(x, (-1,)))
+        return _chosen(values, F.reshape(inverse, x.shape), counts, return_inverse, return_counts)
+    values, inverse, counts = F.unique_runs(F.transpose(x, 0, normalize_dim("unique_consecutive", dim, x.ndim)))
+    return _chosen(F.transpose(values, 0, dim), inverse, counts, return_inverse, return_counts)
+
+
+_IN_PLACE: tuple[Callable[..., Any], ...] = (scatter, scatter_reduce, index_reduce, index_fill, index_put, masked_fill,
+                                           masked_scatter)
+for _function in _IN_PLACE:
+    setattr(Tensor, f"{_function.__name__}_", in_place(_function, f"{_function.__name__}_"))

@@ -1,0 +1,353 @@
+"""Pointwise functions that are overloads, composites or second names; the activations of `nn.functional`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd import inplace as _inplace
+from ..autograd.mode import is_grad_enabled
+from ..autograd.record import RECORDED as F
+from ..errors import DtypeError, LucidError
+from ..ops.registry import OPS
+from ..storage.dtype import category, complex128, float64
+from ..storage.random import default_generator
+from ..tensor import Tensor, _LazyMethod, _wrap
+from .registry import PUBLIC, public
+
+Number = builtins.int | builtins.float | builtins.complex
+Operand = Tensor | Number
+
+
+# ---- arithmetic with PyTorch's keywords ----
+
+
+def _scaled(name: str, y: Any, alpha: Any) -> Any:
+    if isinstance(alpha, builtins.float) and isinstance(y, Tensor) and category(y.dtype) < 2:
+        raise DtypeError(f"{name}: expected a whole alpha for a tensor of {y.dtype.name}, got {alpha}; "
+                         "convert the tensor with .float()")
+    return y * alpha
+
+
+@public(method=True)
+def add(x: Operand, y: Operand, *, alpha: Number = 1) -> Tensor:
+    """x + alpha y, with broadcasting.
+
+    >>> import lucid
+    >>> lucid.add(lucid.tensor([1.0, 2.0]), 1.0, alpha=10)
+    tensor([11., 12.])
+    """
+    return F.add(x, y) if alpha == 1 else F.add(x, _scaled("add", y, alpha))
+
+
+@public("sub", "subtract", method=("sub", "subtract"))
+def sub(x: Operand, y: Operand, *, alpha: Number = 1) -> Tensor:
+    """x - alpha y, with broadcasting."""
+    return F.sub(x, y) if alpha == 1 else F.sub(x, _scaled("sub", y, alpha))
+
+
+@public()
+def rsub(x: Operand, y: Operand, *, alpha: Number = 1) -> Tensor:
+    """y - alpha x, with broadcasting."""
+    return sub(y, x, alpha=alpha)
+
+
+_DIVISIONS = {None: "div", "floor": "floor_divide", "trunc": "div_trunc"}
+
+
+@public("div", "divide", method=("div", "divide"))
+def div(x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Tensor:
+    """x / y, with broadcasting.
+
+    rounding_mode: None for the quotient (integers give the default float), "trunc" to drop its fraction, "floor"
+    for the whole number below it; these two keep integers and have derivative 0.
+
+    >>> import lucid
+    >>> lucid.div(lucid.tensor([-7, 7]), 2, rounding_mode="floor")
+    tensor([-4,  3])
+    """
+    name = _DIVISIONS.get(rounding_mode)
+    if name is None:
+        raise LucidError(f"div: expected rounding_mode None, 'floor' or 'trunc', got {rounding_mode!r}")
+    return getattr(F, name)(x, y)
+
+
+@public(method=True)
+def true_divide(x: Operand, y: Operand) -> Tensor:
+    """x / y, with broadcasting; integers give the default float."""
+    return F.div(x, y)
+
+
+@public(method=True)
+def float_power(x: Operand, exponent: Operand) -> Tensor:
+    """x to the power `exponent`, computed and returned in float64 (complex128 when one is complex).
+
+    >>> import lucid
+    >>> lucid.float_power(lucid.tensor([1, 2]), 3)
+    tensor([1., 8.], dtype=float64)
+    """
+    pair = (x, exponent)
+    complex_ = any(category(v.dtype) == 3 if isinstance(v, Tensor) else isinstance(v, builtins.complex) for v in pair)
+    dtype = complex128 if complex_ else float64
+    a, b = (v.to(dtype) if isinstance(v, Tensor) else v for v in pair)
+    return F.pow(a, b)
+
+
+@public("clamp", "clip", method=("clamp", "clip"))
+def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+    """The smaller of max(x, min) and max: x held between two bounds, of which one may be absent.
+
+    min, max: numbers or tensors. Inside, and at the bounds, x gets the gradient; outside, the bound that was taken.
+
+    >>> import lucid
+    >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 2.0]), min=-1, max=1)
+    tensor([-1. ,  0.5,  1. ])
+    """
+    if min is None:
+        if max is None:
+            raise LucidError("clamp: expected min or max or both, got neither")
+        return F.clamp_max(x, max)
+    return F.clamp_min(x, min) if max is None else F.clamp(x, min, max)
+
+
+# ---- parts of complex numbers ----
+
+
+@public()
+def real(x: Tensor) -> Tensor:
+    """The real part; a real tensor itself."""
+    return F.real(x) if category(x.dtype) == 3 else x
+
+
+@public()
+def imag(x: Tensor) -> Tensor:
+    """The imaginary part of a complex tensor."""
+    if category(x.dtype) != 3:
+        raise DtypeError(f"imag: expected a complex tensor, got {x.dtype.name}")
+    return F.imag(x)
+
+
+@public("conj", "conj_physical", method=("conj", "conj_physical"))
+def conj(x: Tensor) -> Tensor:
+    """The complex conjugate; a real tensor itself."""
+    return F.conj(x) if category(x.dtype) == 3 else x
+
+
+@public("resolve_conj", "resolve_neg", method=("resolve_conj", "resolve_neg"))
+def resolve_conj(x: Tensor) -> Tensor:
+    """The tensor itself: conjugates and negatives are never delayed here."""
+    return x
+
+
+@public()
+def complex(real: Tensor, imag: Tensor) -> Tensor:
+    """real + i imag: float32 gives complex64, float64 gives complex128."""
+    if real.dtype != imag.dtype or category(real.dtype) != 2:
+        raise DtypeError("complex: expected two tensors of one floating dtype, "
+                         f"got {real.dtype.name} and {imag.dtype.name}")
+    return F.complex(real, imag)
+
+
+# ---- comparisons ----
+
+
+@public(method=True)
+def allclose(x: Tensor, y: Tensor, rtol: builtins.float = 1e-5, atol: builtins.float = 1e-8,
+             equal_nan: builtins.bool = False) -> builtins.bool:
+    """Whether |x - y| <= atol + rtol |y| everywhere (waits for the device)."""
+    return builtins.bool(F.isclose(x, y, rtol, atol, equal_nan).storage.array.all())
+
+
+@public(method=True)
+def equal(x: Tensor, y: Tensor) -> builtins.bool:
+    """Whether x and y have the same shape and elements; NaN equals nothing (waits for the device)."""
+    return x.shape == y.shape and builtins.bool(F.eq(x, y).storage.array.all())
+
+
+# ---- second names ----
+
+
+def _polygamma(x: Tensor, n: builtins.int) -> Tensor:
+    return F.polygamma(n, x)
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    """A function that calls the op `name`, whose recorder is made at the first call."""
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return getattr(F, name)(*args, **kwargs)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = OPS[name].doc
+    return function
+
+
+# PyTorch's second names of ops, also as methods.
+ALIASES = {
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
+    "arctan": "atan", "arctan2": "atan2",
+    "arctanh": "atanh", "multiply": "mul", "negative": "neg", "fix": "trunc",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
+}
+# lucid.special: name -> op. Where the second differs from the first, PyTorch has another name for it.
+SPECIAL = {
+    **{name: name for name in (
+        "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx",
+        "erfinv", "exp2", "expm1",
+        "gammainc", "gammaincc", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "logit",
+        "modified_bessel_k0", "modified_bessel_k1",
+        "ndtr", "ndtri", "polygamma", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+        "sinc", "spherical_bessel_j0",
+        "xlog1py", "xlogy", "zeta")},
+    "expit": "sigmoid", "gammaln": "lgamma", "modified_bessel_i0": "i0", "modified_bessel_i1": "i1",
+    "multigammaln": "mvlgamma", "psi": "digamma",
+}
+
+
+def _alias_method(alias: str, name: str) -> None:
+    setattr(Tensor, alias, _LazyMethod(alias, lambda: getattr(Tensor, name)))
+
+
+def _attach() -> None:
+    for alias, name in ALIASES.items():
+        PUBLIC[alias] = _forward(name)
+        _alias_method(alias, name)
+        if OPS[name].inplace:
+            _alias_method(f"{alias}_", f"{name}_")
+    for alias, name in SPECIAL.items():
+        PUBLIC[f"special.{alias}"] = _forward(name)
+    for name, function in {"add_": add, "sub_": sub, "subtract_": sub, "div_": div, "divide_": div,
+                           "true_divide_": true_divide,
+                           "clamp_": clamp, "clip_": clamp}.items():
+        setattr(Tensor, name, _inplace.method(function, name))
+    Tensor.polygamma = _polygamma  # type: ignore[attr-defined]
+    for part in (real, imag):
+        setattr(Tensor, part.__name__, property(part))
+    # The name that PyTorch kept from Python 2.
+    Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
+
+
+_attach()
+
+
+# ---- activations ----
+
+
+def _apply(name: str, x: Tensor, inplace: builtins.bool, *statics: Any) -> Tensor:
+    f = getattr(F, name)
+    if not inplace:
+        return f(x, *statics)
+    _inplace.check_writable(x, name)
+    # A formula that reads x needs the values from before the write.
+    keeps = x.requires_grad and is_grad_enabled() and "x" in OPS[name].formulas["x"].names
+    return _inplace.write(x, f(F.clone(x) if keeps else x, *statics), name)
+
+
+@public("nn.functional.relu")
+def relu(x: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """max(x, 0); derivative 0 at 0."""
+    return _apply("relu", x, True) if inplace else F.relu(x)
+
+
+@public("nn.functional.relu6")
+def relu6(x: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """x held between 0 and 6; derivative 0 at both bounds."""
+    return _apply("relu6", x, inplace)
+
+
+@public("nn.functional.hardtanh")
+def hardtanh(x: Tensor, min_val: builtins.float = -1.0, max_val: builtins.float = 1.0,
+             inplace: builtins.bool = False) -> Tensor:
+    """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+    if min_val > max_val:
+        raise LucidError(f"hardtanh: expected min_val <= max_val, got {min_val} and {max_val}")
+    return _apply("hardtanh", x, inplace, min_val, max_val)
+
+
+@public("nn.functional.leaky_relu")
+def leaky_relu(x: Tensor, negative_slope: builtins.float = 0.01, inplace: builtins.bool = False) -> Tensor:
+    """x where x > 0, else negative_slope x."""
+    return _apply("leaky_relu", x, inplace, negative_slope)
+
+
+@public("nn.functional.prelu")
+def prelu(x: Tensor, weight: Tensor) -> Tensor:
+    """x where x > 0, else weight x; weight: [1], or [C] for dimension 1 of x."""
+    return F.prelu(x, weight)
+
+
+@public("rrelu", "nn.functional.rrelu")
+def rrelu(x: Tensor, lower: builtins.float = 1 / 8, upper: builtins.float = 1 / 3,
+          training: builtins.bool = False,
+          inplace: builtins.bool = False) -> Tensor:
+    """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853).
+
+    The slope of each element is drawn from [lower, upper) when training, and is (lower + upper) / 2 otherwise.
+    """
+    if lower > upper:
+        raise LucidError(f"rrelu: expected lower <= upper, got {lower} and {upper}")
+    if not training:
+        return _apply("leaky_relu", x, inplace, (lower + upper) / 2)
+    backend = x.storage.backend
+    slopes = _wrap(default_generator(backend).uniform(x.shape, lower, upper, x.dtype), backend)
+    out = F.prelu_kernel(F.clone(x) if inplace else x, slopes)
+    return x.copy_(out) if inplace else out
+
+
+@public("nn.functional.threshold")
+def threshold(x: Tensor, threshold: builtins.float, value: builtins.float,
+              inplace: builtins.bool = False) -> Tensor:
+    """x where x > threshold, else `value`."""
+    return _apply("threshold", x, inplace, threshold, value)
+
+
+@public("nn.functional.elu")
+def elu(x: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
+    """x where x > 0, else alpha (e^x - 1)."""
+    return _apply("elu", x, inplace, alpha)
+
+
+@public("nn.functional.selu")
+def selu(x: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
+    return _apply("selu", x, inplace)
+
+
+@public("nn.functional.celu")
+def celu(x: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
+    """x where x > 0, else alpha (e^(x / alpha) - 1)."""
+    return _apply("celu", x, inplace, alpha)
+
+
+@public("nn.functional.silu")
+def silu(x: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """x sigmoid(x)."""
+    return _apply("silu", x, inplace)
+
+
+@public("nn.functional.mish")
+def mish(x: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """x tanh(softplus(x))."""
+    return _apply("mish", x, inplace)
+
+
+@public("nn.functional.hardswish")
+def hardswish(x: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """x hardsigmoid(x)."""
+    return _apply("hardswish", x, inplace)
+
+
+@public("nn.functional.hardsigmoid")
+def hardsigmoid(x: Tensor, inplace: builtins.bool = False) -> Tensor:
+    """(x + 3) / 6 held between 0 and 1."""
+    return _apply("hardsigmoid", x, inplace)
+
+
+# The rest has no `inplace`; an underscore marks the in-place forms that PyTorch also has as functions.
+for _name in ("gelu", "softplus", "softsign", "hardshrink", "softshrink", "tanhshrink", "logsigmoid", "glu",
+              "sigmoid", "tanh"):
+    PUBLIC[f"nn.functional.{_name}"] = _forward(_name)
+for _function in (relu, relu6, hardtanh, leaky_relu, elu, selu, celu, rrelu, threshold):
+    PUBLIC[f"nn.functional.{_function.__name__}_"] = _written = (lambda f: lambda x,
+                                                                 *args: f(x, *args, inplace=True))(_function)
+    if _function in (relu, selu, celu, rrelu, threshold):
+        PUBLIC[f"{_function.__name__}_"] = _written

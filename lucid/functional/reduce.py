@@ -1,0 +1,493 @@
+"""Reductions with PyTorch's overloads, and the functions that are built of them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+from ..autograd.inplace import method as in_place
+from ..autograd.record import RECORDED as F
+from ..errors import DtypeError, ShapeError
+from ..ops.common import normalize_dim
+from ..storage.dtype import as_dtype
+from ..tensor import Tensor, _wrap, tensor
+from .registry import public
+
+Dim = int | Sequence[int] | None
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class ValuesIndices(NamedTuple):
+    """Chosen elements, and where they stood along the dimension (int64)."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class MinMax(NamedTuple):
+    """The smallest and the largest element."""
+
+    min: Tensor
+    max: Tensor
+
+
+def numpy_names(function: _Function) -> _Function:
+    """`function`, taking NumPy's names `axis` and `keepdims` as well."""
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for name, own in (("axis", "dim"), ("keepdims", "keepdim")):
+                if name in kwargs:
+                    kwargs[own] = kwargs.pop(name)
+        return function(*args, **kwargs)
+    return wrapped  # type: ignore[return-value]
+
+
+def _cast(x: Tensor, dtype: Any) -> Tensor:
+    return x if dtype is None else x.to(as_dtype(dtype))
+
+
+@public(method=True)
+def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, axis: Dim = None,
+        keepdims: bool = False) -> Tensor:
+    """Sum over `dim` (an int, a tuple, or None for all), computed in `dtype` when it is given.
+
+    >>> import lucid
+    >>> lucid.sum(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
+    tensor([3., 7.])
+    """
+    return F.sum(_cast(x, dtype), dim if axis is None else axis, keepdim or keepdims)
+
+
+@public(method=True)
+def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, axis: Dim = None,
+         keepdims: bool = False) -> Tensor:
+    """Mean over `dim` (an int, a tuple, or None for all), computed in `dtype` when it is given."""
+    return F.mean(_cast(x, dtype), dim if axis is None else axis, keepdim or keepdims)
+
+
+@public(method=True)
+@numpy_names
+def nansum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Sum over `dim` with NaN taken as 0."""
+    return F.nansum(_cast(x, dtype), dim, keepdim)
+
+
+@public(method=True)
+@numpy_names
+def nanmean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Mean over `dim` of the elements that are not NaN."""
+    return F.nanmean(_cast(x, dtype), dim, keepdim)
+
+
+@public(method=True)
+@numpy_names
+def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Product of all elements, or of those along `dim`; integers give int64. The gradient is exact at zeros."""
+    return F.prod(_cast(x, dtype), dim, keepdim)
+
+
+@public(method=True)
+def sum_to_size(x: Tensor, *size: Any) -> Tensor:
+    """`x` summed over the dimensions along which a tensor of `size` would be broadcast to x's shape."""
+    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    extra = x.ndim - len(shape)
+    if extra < 0 or any(n not in (1, x.shape[extra + i]) for i, n in enumerate(shape)):
+        raise ShapeError(f"sum_to_size: a tensor of shape {x.shape} cannot be summed to {shape}; each size must be 1 or x's")
+    return F.sum_to(x, shape)
+
+
+# ---- extrema ----
+
+def _extremum(x: Tensor, dim: Any, keepdim: bool, full: Any, along: Any, binary: Any) -> Any:
+    if dim is None:
+        return full(x, None, keepdim)
+    if isinstance(dim, Tensor):
+        return binary(x, dim)
+    return ValuesIndices(*along(x, int(dim), keepdim))
+
+
+@public(method=True)
+@numpy_names
+def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    """The largest element; with `dim`, (values, indices) along it; with a tensor, the larger of each pair.
+
+    Of all elements: ties share the gradient evenly. Along `dim`: the gradient goes to the returned index.
+
+    >>> import lucid
+    >>> lucid.max(lucid.tensor([[1.0, 5.0], [4.0, 2.0]]), dim=1).indices
+    tensor([1, 0])
+    """
+    return _extremum(x, dim if other is None else other, keepdim, F.amax, F.max_dim, F.maximum)
+
+
+@public(method=True)
+@numpy_names
+def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    """The smallest element; with `dim`, (values, indices) along it; with a tensor, the smaller of each pair.
+
+    Of all elements: ties share the gradient evenly. Along `dim`: the gradient goes to the returned index.
+    """
+    return _extremum(x, dim if other is None else other, keepdim, F.amin, F.min_dim, F.minimum)
+
+
+@public(method=True)
+@numpy_names
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """(min, max) of all elements, or along `dim`. Ties share the gradient evenly."""
+    return MinMax(F.amin(x, dim, keepdim), F.amax(x, dim, keepdim))
+
+
+# ---- moments ----
+
+def _moment_arguments(dim: Any, unbiased: Any, correction: Any) -> tuple[Dim, float]:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    elif unbiased is not None:
+        raise DtypeError("var: expected either unbiased or correction, got both; unbiased=True is correction=1")
+    return dim, correction
+
+
+@public(method=True)
+@numpy_names
+def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Tensor:
+    """Variance over `dim`: sum |x - mean|^2 / (n - correction), with correction 1 unless given."""
+    dim, correction = _moment_arguments(dim, unbiased, correction)
+    return F.var(x, dim, correction, keepdim)
+
+
+@public(method=True)
+@numpy_names
+def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Tensor:
+    """Standard deviation over `dim`, the root of `var`; its gradient at 0 is 0."""
+    dim, correction = _moment_arguments(dim, unbiased, correction)
+    return F.std(x, dim, correction, keepdim)
+
+
+@public(method=False)
+@numpy_names
+def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
+    """(variance, mean) over `dim`."""
+    dim, correction = _moment_arguments(dim, unbiased, correction)
+    return F.var(x, dim, correction, keepdim), F.mean(x, dim, keepdim)
+
+
+@public(method=False)
+@numpy_names
+def std_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
+    """(standard deviation, mean) over `dim`."""
+    dim, correction = _moment_arguments(dim, unbiased, correction)
+    return F.std(x, dim, correction, keepdim), F.mean(x, dim, keepdim)
+
+
+def _weights(name: str, x: Tensor, weights: Tensor | None) -> Any:
+    if weights is not None and weights.shape != x.shape[-1:]:
+        raise ShapeError(f"cov: expected {name} of shape {x.shape[-1:]}, one weight for each column, got {weights.shape}")
+    return weights
+
+
+@public(method=True)
+def cov(x: Tensor, *, correction: float = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
+    """Covariance matrix of variables in rows and observations in columns. x: [n, m] or [m]; returns [n, n] or [].
+
+    fweights: how often each observation counts (integers); aweights: its relative importance.
+    """
+    if x.ndim > 2:
+        raise ShapeError(f"cov: expected at most 2 dimensions, got shape {x.shape}")
+    rows = x.reshape(1, -1) if x.ndim < 2 else x
+    rows = rows if rows.is_floating_point() or rows.is_complex() else rows.float()
+    frequency, importance = _weights("fweights", rows, fweights), _weights("aweights", rows, aweights)
+    weight = frequency if importance is None else importance if frequency is None else frequency * importance
+    if weight is None:
+        centred = scaled = rows - F.mean(rows, 1, True)
+        free: Any = builtins.max(rows.shape[1] - correction, 0)
+        free = float(free) if free else tensor(0.0, rows.dtype, rows.device)
+    else:
+        total = F.sum(weight)
+        centred = rows - F.unsqueeze(F.sum(rows * weight, 1) / total, 1)
+        scaled = centred * weight
+        lost = F.sum(weight * importance) / total if importance is not None and correction else 1.0
+        free = total - lost * correction
+        free = F.masked_fill(free, free < 0, 0.0)
+    out = F.matmul(centred, F.conj(F.transpose(scaled, 0, 1))) / free
+    return out.reshape(()) if rows.shape[0] == 1 else out
+
+
+@public(method=True)
+def corrcoef(x: Tensor) -> Tensor:
+    """Correlation coefficients of variables in rows and observations in columns: cov / sqrt(var var')."""
+    c = cov(x)
+    if not c.ndim:
+        return c / c
+    deviation = F.sqrt(F.real(F.diagonal(c)))
+    return c / F.unsqueeze(deviation, 1) / deviation
+
+
+# ---- norms ----
+
+@public(method=True)
+@numpy_names
+def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: None = None,
+         dtype: Any = None) -> Tensor:
+    """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0 (nonzeros), "fro" (2) or "nuc" (sum of singular values)."""
+    if out is not None:
+        raise DtypeError("norm: out= is not supported; assign the result")
+    x = _cast(x, dtype)
+    if p == "nuc":
+        from .. import linalg
+        return linalg.matrix_norm(x, "nuc", tuple(range(x.ndim)) if dim is None else dim, keepdim)
+    if isinstance(p, str) and p != "fro":
+        raise DtypeError(f"norm: p is a number, 'fro' or 'nuc', got {p!r}")
+    return F.p_norm(x, 2.0 if p in (None, "fro") else float(p), dim, keepdim)
+
+
+@public(method=True)
+def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """p-norm of x - other."""
+    return F.p_norm(x - other, float(p))
+
+
+@public(method=True)
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """`x` with each slice along `dim` scaled down so that its p-norm is at most `maxnorm`."""
+    dim = normalize_dim("renorm", dim, x.ndim)
+    if x.ndim < 2:
+        raise ShapeError(f"renorm: expected at least 2 dimensions, got shape {x.shape}")
+    size = F.p_norm(x, float(p), tuple(d for d in range(x.ndim) if d != dim), True)
+    # 1e-7 keeps the result below maxnorm after rounding, as in PyTorch.
+    return x * F.where(size > maxnorm, maxnorm / (size + 1e-7), F.ones_like(size))
+
+
+# ---- scans ----
+
+@public(method=True)
+@numpy_names
+def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Sum of the elements up to each position along `dim`."""
+    return F.cumsum(_cast(x, dtype), dim)
+
+
+@public(method=True)
+@numpy_names
+def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
+    return F.cumprod(_cast(x, dtype), dim)
+
+
+@public(method=True)
+@numpy_names
+def cummax(x: Tensor, dim: int) -> ValuesIndices:
+    """(values, indices) of the largest element up to each position along `dim`."""
+    return ValuesIndices(*F.cummax(x, dim))
+
+
+@public(method=True)
+@numpy_names
+def cummin(x: Tensor, dim: int) -> ValuesIndices:
+    """(values, indices) of the smallest element up to each position along `dim`."""
+    return ValuesIndices(*F.cummin(x, dim))
+
+
+# ---- differences and integrals ----
+
+def _part(x: Tensor, dim: int, start: int | None, stop: int | None, step: int | None = None) -> Tensor:
+    return F.getitem_view(x, (slice(None),) * dim + (slice(start, stop, step),))
+
+
+@public(method=True)
+@numpy_names
+def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
+    if not x.ndim:
+        raise ShapeError("diff: expected at least 1 dimension, got a 0-d tensor")
+    dim = normalize_dim("diff", dim, x.ndim)
+    if n == 0:
+        return F.clone(x)
+    parts = [t for t in (prepend, x, append) if t is not None]
+    x = F.cat(*parts, dim=dim) if len(parts) > 1 else x
+    for _ in range(builtins.min(n, x.shape[dim])):
+        later, earlier = _part(x, dim, 1, None), _part(x, dim, None, builtins.max(x.shape[dim] - 1, 0))
+        x = F.logical_xor(later, earlier) if x.dtype == bool else later - earlier
+    return x
+
+
+def _slope(x: Tensor, dim: int, spacing: Any, edge_order: int) -> Tensor:
+    """Central differences along `dim`: second order inside, `edge_order` at both ends. spacing: number or coordinates."""
+    if isinstance(spacing, Tensor):
+        shape = [1] * x.ndim
+        shape[dim] = -1
+        gap = diff(spacing).to(x.dtype).reshape(shape)
+        before, after = _part(gap, dim, None, -1), _part(gap, dim, 1, None)
+        first, last = _part(gap, dim, None, 1), _part(gap, dim, -1, None)
+    else:
+        before = after = first = last = spacing
+    low, mid, high = _part(x, dim, None, -2), _part(x, dim, 1, -1), _part(x, dim, 2, None)
+    inner = (high * before / after - low * after / before) / (before + after) + mid * (after - before) / (before * after) \
+        if isinstance(spacing, Tensor) else (high - low) / (2.0 * spacing)
+
+    def at(i: int) -> Tensor:
+        return _part(x, dim, i, i + 1 if i != -1 else None)
+    if edge_order == 1:
+        start, end = (at(1) - at(0)) / first, (at(-1) - at(-2)) / last
+    else:
+        second = _part(gap, dim, 1, 2) if isinstance(spacing, Tensor) else spacing
+        penultimate = _part(gap, dim, -2, -1) if isinstance(spacing, Tensor) else spacing
+        start = _one_sided(at(0), at(1), at(2), first, second)
+        end = -_one_sided(at(-1), at(-2), at(-3), last, penultimate)
+    return F.cat(start, inner, end, dim=dim)
+
+
+def _one_sided(a: Tensor, b: Tensor, c: Tensor, h: Any, k: Any) -> Tensor:
+    # Derivative at a of the parabola through a, b, c at 0, h, h + k.
+    return -a * ((2.0 * h + k) / (h * (h + k))) + b * ((h + k) / (h * k)) - c * (h / (k * (h + k)))
+
+
+@public(method=False)
+def gradient(x: Tensor, *, spacing: Any = 1, dim: Dim = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+    """Estimated derivative of `x` along each of `dim`, by differences of second order inside and `edge_order` at the ends.
+
+    spacing: a number, one number for each dimension, or one tensor of coordinates for each dimension.
+    """
+    spacing = 1 if spacing is None else spacing
+    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = tuple(normalize_dim("gradient", d, x.ndim) for d in dims)
+    each = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
+    if isinstance(spacing, Tensor) and spacing.ndim:
+        each = [spacing]
+    if len(each) != len(dims):
+        raise ShapeError(f"gradient: expected one spacing for each of {len(dims)} dimensions, got {len(each)}")
+    if edge_order not in (1, 2):
+        raise ShapeError(f"gradient: edge_order is 1 or 2, got {edge_order}")
+    for d in dims:
+        if x.shape[d] < edge_order + 1:
+            raise ShapeError(f"gradient: expected at least {edge_order + 1} elements along dim {d}, got shape {x.shape}")
+    return tuple(_slope(x, d, s, edge_order) for d, s in zip(dims, each, strict=True))
+
+
+def _trapezoids(y: Tensor, x: Any, dx: Any, dim: int) -> tuple[Tensor, int]:
+    dim = normalize_dim("trapezoid", dim, y.ndim)
+    n = y.shape[dim]
+    pairs = (_part(y, dim, 1, None) + _part(y, dim, None, builtins.max(n - 1, 0))) * 0.5
+    if x is None:
+        return pairs * (1.0 if dx is None else dx), dim
+    if x.ndim == 1:
+        shape = [1] * y.ndim
+        shape[dim] = -1
+        x = x.reshape(shape)
+        return pairs * diff(x, dim=dim), dim
+    extra = y.ndim - x.ndim
+    return pairs * diff(x, dim=dim - extra if extra > 0 else dim), dim
+
+
+@public(method=False)
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`."""
+    parts, dim = _trapezoids(y, x, dx, dim)
+    return F.sum(parts, dim)
+
+
+@public(method=False)
+def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Integral of `y` along `dim`: another name of `trapezoid`."""
+    return trapezoid(y, x, dx=dx, dim=dim)
+
+
+@public(method=False)
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Integral of `y` up to each position but the first along `dim`, by the trapezoidal rule."""
+    parts, dim = _trapezoids(y, x, dx, dim)
+    return F.cumsum(parts, dim)
+
+
+# ---- order statistics ----
+
+@public(method=True)
+@numpy_names
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The median of all elements, or (values, indices) along `dim`: the lower of two middle elements; NaN if there is one."""
+    return F.median_all(x) if dim is None else ValuesIndices(*F.median_dim(x, dim, keepdim))
+
+
+@public(method=True)
+@numpy_names
+def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The median of the elements that are not NaN, or (values, indices) along `dim`."""
+    return F.nanmedian_all(x) if dim is None else ValuesIndices(*F.nanmedian_dim(x, dim, keepdim))
+
+
+@public(method=True)
+@numpy_names
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """(values, indices) of the most frequent element along `dim`; the smallest of equally frequent ones."""
+    return ValuesIndices(*F.mode(x, dim, keepdim))
+
+
+@public(method=True)
+@numpy_names
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """(values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    return ValuesIndices(*F.kthvalue(x, k, dim, keepdim))
+
+
+def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip: bool) -> Tensor:
+    if not x.is_floating_point():
+        raise DtypeError(f"{name}: expected a floating tensor, got {x.dtype.name}")
+    if interpolation not in ("linear", "lower", "higher", "nearest", "midpoint"):
+        raise DtypeError(f"{name}: interpolation is linear, lower, higher, nearest or midpoint, got {interpolation!r}")
+    q = q if isinstance(q, Tensor) else tensor(q, x.dtype, x.device)
+    backend, xp = x.storage.backend, x.storage.backend.xp
+    if q.ndim > 1 or q.dtype != x.dtype:
+        raise ShapeError(f"{name}: expected q of at most 1 dimension and dtype {x.dtype.name}, got {q.dtype.name}{list(q.shape)}")
+    if bool(((q.array < 0) | (q.array > 1)).any()):
+        raise ShapeError(f"{name}: expected 0 <= q <= 1, got {q.detach()}")
+    whole = dim is None or not x.ndim
+    dim = None if whole else normalize_dim(name, dim, x.ndim)  # type: ignore[arg-type]
+    rows = x.reshape(-1) if whole else F.permute(x, (*(d for d in range(x.ndim) if d != dim), dim))
+    if not rows.shape[-1]:
+        raise ShapeError(f"{name}: expected at least one element, got shape {x.shape}")
+    ordered = F.sort(rows, -1, False)[0]
+    n = rows.shape[-1]
+    missing = F.sum(F.ne(ordered, ordered), -1, True).array
+    # rank: [..., q], the place of each quantile in the ordered row.
+    last = _wrap((n - 1 - missing if skip else xp.full(missing.shape, n - 1)).clip(0).astype(x.dtype), backend)
+    rank = q.reshape(-1) * last
+    if not skip:
+        rank = F.where(_wrap(missing > 0, backend), last, rank)
+    place = rank.array
+    below = xp.rint(place) if interpolation == "nearest" else xp.ceil(place) if interpolation == "higher" else xp.floor(place)
+    lower = F.pick(ordered, _wrap(below.astype("int64"), backend), -1)
+    if interpolation in ("linear", "midpoint"):
+        upper = F.pick(ordered, _wrap(xp.ceil(place).astype("int64"), backend), -1)
+        weight = 0.5 if interpolation == "midpoint" else rank - _wrap(below, backend)
+        lower = lower + weight * (upper - lower)
+    out = F.permute(lower, (lower.ndim - 1, *range(lower.ndim - 1)))
+    if keepdim:
+        out = out.reshape(-1, *[1] * x.ndim) if whole else F.unsqueeze(out, dim + 1)  # type: ignore[operator]
+    return out if q.ndim else F.select(out, 0, 0)
+
+
+@public(method=True)
+@numpy_names
+def quantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
+    """The `q`-th quantiles of all elements, or along `dim`. q: a number or a 1-d tensor in [0, 1], then in front."""
+    return _quantile("quantile", x, q, dim, keepdim, interpolation, False)
+
+
+@public(method=True)
+@numpy_names
+def nanquantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
+                interpolation: str = "linear") -> Tensor:
+    """The `q`-th quantiles of the elements that are not NaN."""
+    return _quantile("nanquantile", x, q, dim, keepdim, interpolation, True)
+
+
+for _function in (cumsum, cumprod, renorm):
+    setattr(Tensor, f"{_function.__name__}_", in_place(_function, f"{_function.__name__}_"))

@@ -1,0 +1,122 @@
+"""Module hooks: tables, and the backward hooks of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.function import Function
+from ..autograd.hooks import HookTable, RemovableHandle
+from ..errors import GradError
+from ..tensor import Tensor
+
+Hook = Callable[..., Any]
+
+
+def add(table: HookTable, hook: Any, prepend: bool = False) -> RemovableHandle:
+    """A handle for `hook` in `table`, first in the order when `prepend`."""
+    handle = RemovableHandle(table)
+    before = dict(table) if prepend else {}
+    if prepend:
+        table.clear()
+    table[handle.id] = hook
+    table.update(before)
+    return handle
+
+
+class Pass(Function):
+    """The tensors themselves: one node through which all gradients of a module's inputs or outputs go."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(t.detach() for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return grads
+
+
+def _through_node(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, list[int]]:
+    # (values with their differentiable tensors passed through one node, that node or None, the places of those tensors).
+    places = [i for i, v in enumerate(values) if isinstance(v, Tensor) and v.requires_grad]
+    if not places:
+        return values, None, places
+    passed = Pass.apply(*[values[i] for i in places])
+    passed = passed if isinstance(passed, tuple) else (passed,)
+    out = list(values)
+    for i, t in zip(places, passed, strict=True):
+        out[i] = t
+    node = passed[0].grad_fn
+    return (tuple(out), node, places) if node is not None else (values, None, [])
+
+
+class BackwardHooks:
+    """The backward hooks of one call of a module.
+
+    Inputs and outputs each go through one node. A tensor that the module uses twice, or whose output is used twice, so reaches the hooks as
+    one summed gradient.
+    """
+
+    def __init__(self, module: Any, pre: list[Hook], post: list[Hook]) -> None:
+        self.module, self.pre, self.post = module, pre, post
+        self.count, self.places, self.has_inputs = 0, [], False
+        self.grad_output: tuple[Any, ...] = ()
+
+    def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments to call forward with."""
+        self.count = len(args)
+        args, node, self.places = _through_node(args)
+        if node is not None:
+            self.has_inputs = True
+            node.register_hook(self._on_inputs)
+        return args
+
+    def outputs(self, result: Any) -> Any:
+        """The result to return from the call."""
+        single = not isinstance(result, (tuple, list))
+        values, node, places = _through_node((result,) if single else tuple(result))
+        if node is None:
+            return result
+        size = len(values)
+
+        def on_outputs(grads: tuple[Any, ...]) -> Any:
+            full: list[Any] = [None] * size
+            for i, g in zip(places, grads, strict=True):
+                full[i] = g
+            grad_output = tuple(full)
+            for hook in self.pre:
+                new = hook(self.module, grad_output)
+                if new is not None:
+                    grad_output = _checked("full_backward_pre_hook", new, size)
+            self.grad_output = grad_output
+            if not self.has_inputs:
+                self._run((None,) * self.count)
+            return tuple(grad_output[i] for i in places)
+
+        node.register_prehook(on_outputs)
+        if single:
+            return values[0]
+        return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
+
+    def _run(self, grad_input: tuple[Any, ...]) -> tuple[Any, ...]:
+        for hook in self.post:
+            new = hook(self.module, grad_input, self.grad_output)
+            if new is not None:
+                grad_input = _checked("full_backward_hook", new, len(grad_input))
+        return grad_input
+
+    def _on_inputs(self, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> Any:
+        full: list[Any] = [None] * self.count
+        for i, g in zip(self.places, grad_inputs, strict=True):
+            full[i] = g
+        result = self._run(tuple(full))
+        self.grad_output = ()
+        return tuple(result[i] for i in self.places)
+
+
+def _checked(name: str, new: Any, size: int) -> tuple[Any, ...]:
+    new = new if isinstance(new, (tuple, list)) else (new,)
+    if len(new) != size:
+        raise GradError(f"{name}: the hook must return {size} gradients (or None for no change), got {len(new)}")
+    return tuple(new)

@@ -1,0 +1,290 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ..errors import ShapeError
+from ..tensor import Tensor, tensor
+from . import functional as F
+from . import init
+from ._make import empty_parameter, ones, zeros
+from .lazy import LazyModuleMixin
+from .module import Module
+from .parameter import UninitializedParameter
+
+
+class _NormBase(Module):
+    """What batch and instance norm share: scale and shift per channel, and running statistics."""
+
+    dims: ClassVar[tuple[int, ...]]
+
+    def __init__(self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool, device: Any,
+                 dtype: Any) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.register_parameter("weight", empty_parameter((num_features,), device, dtype) if affine else None)
+        self.register_parameter("bias", empty_parameter((num_features,), device, dtype) if affine else None)
+        self.register_buffer("running_mean", zeros((num_features,), device, dtype) if track_running_stats else None)
+        self.register_buffer("running_var", ones((num_features,), device, dtype) if track_running_stats else None)
+        self.register_buffer("num_batches_tracked", tensor(0, device=device) if track_running_stats else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Nothing; sets mean 0, variance 1 and no batches seen."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            init.zeros_(self.num_batches_tracked)
+
+    def reset_parameters(self) -> None:
+        """Nothing; sets weight 1, bias 0 and the running statistics to their start."""
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def _check(self, input: Tensor) -> None:
+        if input.ndim not in self.dims:
+            raise ShapeError(f"{type(self).__name__}: expected an input of {' or '.join(map(str, self.dims))} dimensions, got shape "
+                             f"{tuple(input.shape)}")
+
+    def extra_repr(self) -> str:
+        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+                f"track_running_stats={self.track_running_stats}")
+
+
+class _BatchNorm(_NormBase):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def _check(self, input: Tensor) -> None:
+        super()._check(input)
+        if self.affine and input.shape[1] != self.num_features:
+            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels (dimension 1), got shape {tuple(input.shape)}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            counter = self.num_batches_tracked.storage
+            counter.array += 1
+            counter.version += 1
+            if self.momentum is None:
+                # The cumulative average (reads the counter back from the device).
+                momentum = 1.0 / float(counter.array)
+        from_batch = self.training or (self.running_mean is None and self.running_var is None)
+        tracked = not self.training or self.track_running_stats
+        return F.batch_norm(input, self.running_mean if tracked else None, self.running_var if tracked else None, self.weight, self.bias,
+                            from_batch, momentum, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch norm of [N, C] or [N, C, L] (Ioffe and Szegedy 2015, arXiv:1502.03167).
+
+    Training uses the batch's statistics and moves running_mean and running_var by `momentum` (None: the cumulative average); evaluation uses
+    the running ones.
+    """
+
+    dims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch norm of [N, C, H, W]; see BatchNorm1d.
+
+    >>> import lucid
+    >>> lucid.nn.BatchNorm2d(3)(lucid.ones(2, 3, 4, 4)).abs().max().item()
+    0.0
+    """
+
+    dims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch norm of [N, C, D, H, W]; see BatchNorm1d."""
+
+    dims = (5,)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm of one process: the same as BatchNorm in any number of dimensions."""
+
+    dims = (2, 3, 4, 5)
+
+
+class _InstanceNorm(_NormBase):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+                 track_running_stats: bool = False, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        single = input.ndim == self.dims[0]
+        x = input.unsqueeze(0) if single else input
+        if self.affine and x.shape[1] != self.num_features:
+            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels, got shape {tuple(input.shape)}")
+        out = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
+                              self.training or not self.track_running_stats, 0.0 if self.momentum is None else self.momentum, self.eps)
+        return out.squeeze(0) if single else out
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Each channel of each sample normalised: [N, C, L] or [C, L] (Ulyanov et al. 2016, arXiv:1607.08022)."""
+
+    dims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Each channel of each sample normalised: [N, C, H, W] or [C, H, W]."""
+
+    dims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Each channel of each sample normalised: [N, C, D, H, W] or [C, D, H, W]."""
+
+    dims = (4, 5)
+
+
+class LayerNorm(Module):
+    """The input normalised over its last dimensions, which must be `normalized_shape` (Ba et al. 2016, arXiv:1607.06450).
+
+    >>> import lucid
+    >>> lucid.nn.LayerNorm(2, elementwise_affine=False)(lucid.tensor([[-1.0, 1.0]])).round(decimals=3).tolist()
+    [[-1.0, 1.0]]
+    """
+
+    def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
+                 device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        shape = self.normalized_shape
+        self.register_parameter("weight", empty_parameter(shape, device, dtype) if elementwise_affine else None)
+        self.register_parameter("bias", empty_parameter(shape, device, dtype) if elementwise_affine and bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Nothing; sets weight 1 and bias 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+
+
+class RMSNorm(Module):
+    """The input divided by its root mean square over the last dimensions (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+
+    def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
+                 device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.register_parameter("weight", empty_parameter(self.normalized_shape, device, dtype) if elementwise_affine else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Nothing; sets weight 1."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(Module):
+    """The input [N, C, ...] normalised over groups of channels, then scaled and shifted per channel (Wu and He 2018)."""
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
+                 dtype: Any = None) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ShapeError(f"GroupNorm: num_channels={num_channels} must be a multiple of num_groups={num_groups}")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.register_parameter("weight", empty_parameter((num_channels,), device, dtype) if affine else None)
+        self.register_parameter("bias", empty_parameter((num_channels,), device, dtype) if affine else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Nothing; sets weight 1 and bias 0."""
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class LocalResponseNorm(Module):
+    """The input divided by (k + alpha mean of squares over `size` channels)^beta (Krizhevsky et al. 2012)."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class _LazyBatchNorm(LazyModuleMixin):
+    """Takes `num_features` from the first input."""
+
+    def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
+                 device: Any = None, dtype: Any = None) -> None:
+        super().__init__(0, eps, momentum, False, False, device, dtype)
+        self.affine, self.track_running_stats = affine, track_running_stats
+        if affine:
+            self.weight = UninitializedParameter(device=device, dtype=dtype)
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+        self._stats_at = (device, dtype)
+
+    def has_uninitialized_params(self) -> bool:
+        return self.num_features == 0
+
+    def initialize_parameters(self: Any, input: Tensor) -> None:
+        """Nothing; gives parameters and running statistics their shapes."""
+        self.num_features = input.shape[1]
+        if self.affine:
+            self.weight.materialize((self.num_features,))
+            self.bias.materialize((self.num_features,))
+        if self.track_running_stats:
+            self.running_mean = zeros((self.num_features,), *self._stats_at)
+            self.running_var = ones((self.num_features,), *self._stats_at)
+            self.num_batches_tracked = tensor(0, device=self._stats_at[0])
+        self.reset_parameters()
+
+
+class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):
+    """A BatchNorm1d that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyBatchNorm, BatchNorm2d):
+    """A BatchNorm2d that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyBatchNorm, BatchNorm3d):
+    """A BatchNorm3d that takes `num_features` from its first input."""
+
+    cls_to_become = BatchNorm3d

@@ -1,0 +1,56 @@
+"""Array helpers that several op files share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import IndexRangeError, ShapeError
+from ..storage.backend import scipy_linalg as scipy_linalg
+from ..storage.backend import special as special
+
+Shape = tuple[int, ...]
+Dim = int | Sequence[int] | None
+
+
+def normalize_dim(name: str, dim: int, ndim: int) -> int:
+    """`dim` counted from the front. A 0-d shape accepts 0 and -1, as in PyTorch."""
+    n = max(ndim, 1)
+    if not -n <= dim < n:
+        raise IndexRangeError(f"{name}: dim must lie in [{-n}, {n - 1}] for a tensor of {ndim} dimensions, got {dim}")
+    return dim + n if dim < 0 else dim
+
+
+def normalize_dims(name: str, dim: Dim, ndim: int) -> Shape:
+    """`dim` as a tuple counted from the front: None and () are all dimensions."""
+    if dim is None:
+        return tuple(range(ndim))
+    if isinstance(dim, int) or not isinstance(dim, Sequence):
+        return (normalize_dim(name, int(dim), ndim),) if ndim else ()
+    dims = tuple(normalize_dim(name, int(d), ndim) for d in dim)
+    if len(set(dims)) != len(dims):
+        raise ShapeError(f"{name}: dim names a dimension twice: {tuple(dim)} for a tensor of {ndim} dimensions")
+    if not ndim:
+        return ()
+    return dims or tuple(range(ndim))
+
+
+def keep_shape(shape: Shape, dims: Shape) -> Shape:
+    """`shape` with size 1 at `dims`: what a reduction with keepdim gives."""
+    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+
+def is_low(dtype: Any) -> bool:
+    """Whether `dtype` is a 16-bit float, whose sums must be accumulated in float32."""
+    return dtype.itemsize == 2 and dtype.kind not in "iu"
+
+
+def sum_to(x: Any, shape: Shape) -> Any:
+    """`x` summed over the dimensions along which `shape` was broadcast to `x.shape`."""
+    if x.shape == shape:
+        return x
+    extra = x.ndim - len(shape)
+    dims = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and x.shape[i + extra] != 1)
+    if dims:
+        x = x.sum(dims, dtype="float32").astype(x.dtype) if is_low(x.dtype) else x.sum(dims)
+    return x.reshape(shape)

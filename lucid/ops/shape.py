@@ -1,0 +1,520 @@
+"""Shapes: views, joins, repeats, flips, diagonals and windows."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any
+
+from ..errors import IndexRangeError, ShapeError
+from .common import Dim, Shape, normalize_dim, normalize_dims
+from .registry import A, Sample, op
+
+# ---- views ----
+
+
+def fill_size(name: str, x_shape: Shape, shape: Shape) -> Shape:
+    """`shape` with its -1, if any, replaced by the size that fits `x_shape`."""
+    size, known = prod(x_shape), prod(n for n in shape if n != -1)
+    holes = sum(n == -1 for n in shape)
+    if holes > 1 or any(n < -1 for n in shape):
+        raise ShapeError(f"{name}: expected sizes of at least 0 and at most one -1, got {tuple(shape)}")
+    if holes:
+        if known == 0 or size % known:
+            raise ShapeError(f"{name}: shape {tuple(shape)} does not fit {size} elements of shape {tuple(x_shape)}")
+        return tuple(size // known if n == -1 else n for n in shape)
+    if known != size:
+        raise ShapeError(f"{name}: shape {tuple(shape)} has {known} elements, x of shape {tuple(x_shape)} has {size}")
+    return tuple(shape)
+
+
+def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """Strides with which memory of `shape` and `strides` reads as shape `new`, or None where a copy is needed.
+
+    Runs of dimensions that lie densely in each other are merged; each must be filled exactly by a run of `new`.
+    """
+    if prod(shape) == 0:
+        return tuple(strides[0] if shape == new else 0 for _ in new) if new else ()
+    dense = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    runs: list[tuple[int, int]] = []
+    for n, s in dense:
+        if runs and runs[-1][1] == n * s:
+            runs[-1] = (runs[-1][0] * n, s)
+        else:
+            runs.append((n, s))
+    out = [0] * len(new)
+    d = len(new) - 1
+    for size, stride in reversed(runs):
+        while size > 1 and d >= 0:
+            if size % new[d]:
+                return None
+            out[d], size, stride, d = stride, size // new[d], stride * new[d], d - 1
+        if size > 1:
+            return None
+    return tuple(out)
+
+
+def strided(xp: Any, x: Any, shape: Shape, strides: Shape) -> Any:
+    """A writable view of `x` from its first element on; strides in bytes."""
+    return xp.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+@op(public=False, view=True, samples=[Sample((3, 4), (2, 6)), Sample((3, 4), (12,)), Sample((), (1, 1))],
+    reference=lambda x, shape: x.reshape(shape))
+def view(xp, x, shape: tuple):
+    """`x` with another shape on the same memory. Raises ShapeError where only a copy could have it."""
+    shape = fill_size("view", x.shape, shape)
+    if view_strides(x.shape, x.strides, shape) is None:
+        raise ShapeError(f"view: shape {shape} is not possible without a copy for x of shape {tuple(x.shape)} and strides "
+                         f"{tuple(s // x.itemsize for s in x.strides)}; use reshape, or contiguous().view(...)")
+    return x.reshape(shape)
+
+
+view.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
+
+
+@op(public=False, view=True, diff=(), samples=[Sample(A(value=[1, 2]), "int32")])
+def view_dtype(xp, x, dtype: object):
+    """The bytes of `x` read as another dtype, on the same memory; the last size changes with the size of an element."""
+    try:
+        return x.view(dtype)
+    except ValueError as error:
+        raise ShapeError(f"view: {x.dtype.name}{list(x.shape)} cannot be read as {dtype} ({error})") from error
+
+
+@op(public=False, samples=[Sample((3, 4))], reference=lambda x: x)
+def contiguous_copy(xp, x):
+    """`x` in fresh memory, in row-major order."""
+    return x.copy(order="C")
+
+
+contiguous_copy.grad(x=lambda F, g: g)
+
+
+@op(public=False, view=True, samples=[Sample((1, 3, 1)), Sample((1, 3, 1), dim=0), Sample((1, 3, 1), dim=(0, 1, 2))],
+    reference=lambda x, dim=None: x.squeeze() if dim is None else x.reshape(
+        [n for i, n in enumerate(x.shape) if n != 1 or i not in (dim if isinstance(dim, tuple) else (dim,))]))
+def squeeze(xp, x, dim: Dim = None):
+    """`x` without its dimensions of size 1, or without those among `dim` (others in `dim` stay): a view."""
+    dims = () if dim == () else normalize_dims("squeeze", dim, x.ndim)
+    return x.reshape([n for i, n in enumerate(x.shape) if n != 1 or i not in dims])
+
+
+@op(method=True, view=True, samples=[Sample((3, 4), 1), Sample((), -1)], reference=lambda x, dim: __import__(
+    "numpy").expand_dims(x, dim))
+def unsqueeze(xp, x, dim: int):
+    """`x` with a dimension of size 1 before `dim` (-1: at the end): a view."""
+    if not -x.ndim - 1 <= dim <= x.ndim:
+        raise IndexRangeError(f"unsqueeze: dim must lie in [{-x.ndim - 1}, {x.ndim}] for a tensor of {x.ndim} "
+                              f"dimensions, got {dim}")
+    return xp.expand_dims(x, dim)
+
+
+squeeze.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
+unsqueeze.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
+
+
+@op(method=True, view=True, samples=[Sample((5, 3), 0, 1, 3), Sample((3, 5), 1, -4, 2), Sample((3,), 0, 3, 0)],
+    reference=lambda x, dim, start, length: x.take(range(start % x.shape[dim], start % x.shape[dim] + length), dim)
+    if length else x[:0])
+def narrow(xp, x, dim: int, start: int, length: int):
+    """`x[start:start + length]` along `dim`: a view."""
+    if not x.ndim:
+        raise ShapeError("narrow: expected at least 1 dimension, got a 0-d tensor")
+    dim = normalize_dim("narrow", dim, x.ndim)
+    start = narrow_start(x.shape, dim, start, length)
+    return x[(slice(None),) * dim + (slice(start, start + length),)]
+
+
+def narrow_start(x_shape: Shape, dim: int, start: int, length: int) -> int:
+    """`start` counted from the front, after checking that `length` elements follow."""
+    n = x_shape[dim]
+    first = start + n if start < 0 else start
+    if length < 0 or first < 0 or first + length > n:
+        raise IndexRangeError(f"narrow: start {start} and length {length} do not fit dim {dim} of size {n}")
+    return first
+
+
+def _narrow_grad(F, g, x_shape, dim, start, length):
+    dim = normalize_dim("narrow", dim, len(x_shape))
+    start = narrow_start(x_shape, dim, start, length)
+    return F.getitem_pad(g, (slice(None),) * dim + (slice(start, start + length),), x_shape)
+
+
+narrow.grad(x=_narrow_grad)
+
+
+def select_index(x_shape: Shape, dim: int, index: int) -> tuple[Any, ...]:
+    """The basic index of `select`, after checking its range."""
+    if not x_shape:
+        raise IndexRangeError("select: expected at least 1 dimension, got a 0-d tensor")
+    dim = normalize_dim("select", dim, len(x_shape))
+    n = x_shape[dim]
+    if not -n <= index < n:
+        raise IndexRangeError(f"select: index {index} is out of range for dim {dim} of size {n}")
+    return (slice(None),) * dim + (index, Ellipsis)
+
+
+@op(method=True, view=True, samples=[Sample((3, 4), 1, -1), Sample((3,), 0, 2)],
+    reference=lambda x, dim, index: x.take(index, dim))
+def select(xp, x, dim: int, index: int):
+    """`x` at one position along `dim`, without that dimension: a view."""
+    return x[select_index(x.shape, dim, index)]
+
+
+select.grad(x=lambda F, g, x_shape, dim, index: F.getitem_pad(g, select_index(x_shape, dim, index), x_shape))
+
+# ---- diagonals ----
+
+
+def _two_dims(name: str, ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
+    first, second = normalize_dim(name, dim1, ndim), normalize_dim(name, dim2, ndim)
+    if first == second or ndim < 2:
+        raise ShapeError(f"{name}: expected two different dimensions, got dim1={dim1} and dim2={dim2} for a tensor of "
+                         f"{ndim} dimensions")
+    return first, second
+
+
+def _diagonal_view(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    dim1, dim2 = _two_dims("diagonal", x.ndim, dim1, dim2)
+    x = xp.moveaxis(x, (dim1, dim2), (-2, -1))
+    x = x[..., max(-offset, 0):, max(offset, 0):]
+    n = min(x.shape[-2:])
+    return strided(xp, x, (*x.shape[:-2], n), (*x.strides[:-2], x.strides[-2] + x.strides[-1]))
+
+
+_DIAGONAL_SAMPLES = [Sample((3, 4)), Sample((3, 4), offset=1), Sample((2, 3, 4), offset=-1, dim1=0, dim2=2),
+                     Sample((3, 3), offset=5)]
+
+
+@op(method=True, view=True, samples=_DIAGONAL_SAMPLES,
+    reference=lambda x, offset=0, dim1=0, dim2=1: x.diagonal(offset, dim1, dim2))
+def diagonal(xp, x, offset: int = 0, dim1: int = 0, dim2: int = 1):
+    """The diagonals of the matrices in `dim1` and `dim2`, as the last dimension: a view."""
+    return _diagonal_view(xp, x, offset, dim1, dim2)
+
+
+@op(public=False, samples=[Sample((3,), (3, 4)), Sample((3, 2), (3, 3, 4), offset=-1, dim1=0, dim2=2)])
+def diagonal_pad(xp, src, shape: tuple, offset: int = 0, dim1: int = 0, dim2: int = 1):
+    """Zeros of `shape` with `src` on the diagonals: the gradient of `diagonal`."""
+    out = xp.zeros(shape, src.dtype)
+    _diagonal_view(xp, out, offset, dim1, dim2)[...] = src
+    return out
+
+
+diagonal.grad(x=lambda F, g, x_shape, offset, dim1, dim2: F.diagonal_pad(g, x_shape, offset, dim1, dim2))
+diagonal_pad.grad(src=lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2))
+
+
+@op(method=True, samples=[Sample((3,)), Sample((2, 3), offset=1), Sample((2, 3), offset=-1, dim1=0, dim2=2)])
+def diag_embed(xp, x, offset: int = 0, dim1: int = -2, dim2: int = -1):
+    """Matrices in `dim1` and `dim2` with the last dimension of `x` on their diagonals and zeros elsewhere."""
+    if not x.ndim:
+        raise ShapeError("diag_embed: expected at least 1 dimension, got a 0-d tensor")
+    dim1, dim2 = _two_dims("diag_embed", x.ndim + 1, dim1, dim2)
+    n = x.shape[-1] + abs(offset)
+    shape = list(x.shape[:-1])
+    for d in sorted((dim1, dim2)):
+        shape.insert(d, n)
+    out = xp.zeros(shape, x.dtype)
+    _diagonal_view(xp, out, offset, dim1, dim2)[...] = x
+    return out
+
+
+diag_embed.grad(x=lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2))
+
+
+@op(method=True, samples=[Sample((3, 4), (3,)), Sample((3, 3, 4), (3, 2), offset=-1, dim1=0, dim2=2)])
+def diagonal_scatter(xp, x, src, offset: int = 0, dim1: int = 0, dim2: int = 1):
+    """`x` with `src` on the diagonals of the matrices in `dim1` and `dim2`."""
+    out = x.copy()
+    place = _diagonal_view(xp, out, offset, dim1, dim2)
+    if place.shape != src.shape:
+        raise ShapeError(f"diagonal_scatter: expected src of the diagonal's shape {tuple(place.shape)}, got "
+                         f"{tuple(src.shape)}")
+    place[...] = src
+    return out
+
+
+diagonal_scatter.grad(
+    x=lambda F, g, offset, dim1, dim2: F.diagonal_scatter(
+        g, F.zeros_like(F.diagonal(g, offset, dim1, dim2)), offset, dim1, dim2),
+    src=lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2))
+
+
+def _triangle(name: str, xp: Any, x: Any, diagonal: int) -> Any:
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: expected at least 2 dimensions, got shape {tuple(x.shape)}")
+    rows, columns = xp.arange(x.shape[-2])[:, None], xp.arange(x.shape[-1])
+    inside = columns - rows <= diagonal if name == "tril" else columns - rows >= diagonal
+    return xp.where(inside, x, xp.zeros((), x.dtype))
+
+
+_TRIANGLES = [Sample((3, 4)), Sample((2, 4, 3), diagonal=-1), Sample((3, 3), diagonal=1)]
+
+
+@op(method=True, inplace=True, samples=_TRIANGLES, reference=lambda x, diagonal=0: __import__("numpy").tril(x, diagonal))
+def tril(xp, x, diagonal: int = 0):
+    """The part of each matrix in the last two dimensions on and below its diagonal, zeros above."""
+    return _triangle("tril", xp, x, diagonal)
+
+
+@op(method=True, inplace=True, samples=_TRIANGLES, reference=lambda x, diagonal=0: __import__("numpy").triu(x, diagonal))
+def triu(xp, x, diagonal: int = 0):
+    """The part of each matrix in the last two dimensions on and above its diagonal, zeros below."""
+    return _triangle("triu", xp, x, diagonal)
+
+
+tril.grad(x=lambda F, g, diagonal: F.tril(g, diagonal))
+triu.grad(x=lambda F, g, diagonal: F.triu(g, diagonal))
+
+# ---- several views at once ----
+
+
+@cache
+def parts_op(kind: str, n: int) -> str:
+    """The name of the op that cuts a tensor into `n` views: one node, whose gradient is one `cat` or `stack`.
+
+    An op has a fixed number of outputs, so one is made for each number that is met. With one node for each part every
+    part's gradient would be padded to x's shape, n times the memory traffic.
+    """
+    outputs = tuple(f"part{i}" for i in range(n))
+    if kind == "split":
+        def forward(xp, x, sizes: tuple, dim: int):
+            """Consecutive parts of `x` along `dim`: views."""
+            start, out = 0, []
+            for size in sizes:
+                out.append(x[(slice(None),) * dim + (slice(start, start + size),)])
+                start += size
+            return tuple(out)
+        formula = lambda F, g, dim: F.cat(*g, dim=dim)
+    else:
+        def forward(xp, x, dim: int):
+            """The slices of `x` at each position along `dim`, without it: views."""
+            return tuple(x[(slice(None),) * dim + (i, Ellipsis)] for i in range(x.shape[dim]))
+        formula = lambda F, g, dim: F.stack(*g, dim=dim)
+    op(name=f"{kind}_{n}", public=False, view=True, outputs=outputs)(forward).grad(x=formula)
+    return f"{kind}_{n}"
+
+
+# ---- joins and repeats ----
+
+
+def _joined(tensors: tuple[Any, ...]) -> list[Any]:
+    # PyTorch skips tensors of shape [0], whatever the others' dimensions.
+    kept = [t for t in tensors if t.shape != (0,)]
+    return kept or list(tensors[:1])
+
+
+@op(dtype="promote", amp="promote", samples=[Sample((2, 3), (1, 3), dim=0), Sample((2, 3), (2, 1), (2, 2), dim=-1),
+                                             Sample((0,), (2, 2), dim=1)],
+    reference=lambda *t, dim=0: __import__("numpy").concatenate([a for a in t if a.shape != (0,)], dim))
+def cat(xp, *tensors, dim: int = 0):
+    """The tensors joined along `dim`; their other sizes agree. Tensors of shape [0] are skipped."""
+    if not tensors:
+        raise ShapeError("cat: expected at least one tensor, got none")
+    kept = _joined(tensors)
+    if not all(t.ndim for t in kept):
+        raise ShapeError("cat: expected tensors of at least 1 dimension, got a 0-d tensor; use stack")
+    dim = normalize_dim("cat", dim, kept[0].ndim)
+    rest = [(t.shape[:dim], t.shape[dim + 1:]) for t in kept]
+    if any(r != rest[0] or t.ndim != kept[0].ndim for r, t in zip(rest, kept, strict=True)):
+        raise ShapeError(f"cat: expected sizes that agree but for dim {dim}, got {', '.join(str(tuple(t.shape)) for t in kept)}")
+    return xp.concatenate(kept, axis=dim)
+
+
+def _cat_grad(F, g, tensors_shape, dim):
+    dim = normalize_dim("cat", dim, g.ndim)
+    out, start = [], 0
+    for shape in tensors_shape:
+        skipped = len(shape) != g.ndim
+        size = 0 if skipped else shape[dim]
+        part = F.narrow(g, dim, start, size)
+        out.append(F.getitem_view(F.reshape(g, (-1,)), (slice(0, 0),)) if skipped else part)
+        start += size
+    return tuple(out)
+
+
+cat.grad(tensors=_cat_grad)
+
+
+@op(dtype="promote", amp="promote", samples=[Sample((2, 3), (2, 3), dim=1), Sample((), (), dim=0), Sample((2,), dim=-1)],
+    reference=lambda *t, dim=0: __import__("numpy").stack(t, dim))
+def stack(xp, *tensors, dim: int = 0):
+    """Tensors of one shape, joined along a new dimension `dim`."""
+    if not tensors:
+        raise ShapeError("stack: expected at least one tensor, got none")
+    if any(t.shape != tensors[0].shape for t in tensors):
+        raise ShapeError(f"stack: expected tensors of one shape, got {', '.join(str(tuple(t.shape)) for t in tensors)}")
+    return xp.stack(tensors, axis=normalize_dim("stack", dim, tensors[0].ndim + 1))
+
+
+stack.grad(tensors=lambda F, g, tensors_shape, dim: tuple(F.select(g, dim, i) for i in range(len(tensors_shape))))
+
+
+@op(public=False, samples=[Sample((2, 3), (2, 2)), Sample((3,), (2, 1, 2)), Sample((2,), (0,))],
+    reference=lambda x, sizes: __import__("numpy").tile(x, sizes))
+def repeat(xp, x, sizes: tuple):
+    """`x` laid side by side `sizes` times along each dimension; more sizes than dimensions add dimensions in front."""
+    if len(sizes) < x.ndim or any(n < 0 for n in sizes):
+        raise ShapeError(f"repeat: expected at least {x.ndim} sizes of at least 0 for x of shape {tuple(x.shape)}, got "
+                         f"{tuple(sizes)}")
+    return xp.tile(x, sizes) if sizes else x.copy()
+
+
+def _repeat_grad(F, g, x_shape, sizes):
+    padded = (1,) * (len(sizes) - len(x_shape)) + tuple(x_shape)
+    pairs = tuple(n for pair in zip(sizes, padded, strict=True) for n in pair)
+    if not sizes:
+        return g
+    return F.reshape(F.sum(F.reshape(g, pairs), tuple(range(0, len(pairs), 2)), False), x_shape)
+
+
+repeat.grad(x=_repeat_grad)
+
+
+@op(public=False, samples=[Sample((2, 3), (0,)), Sample((2, 3), (0, -1)), Sample((), ())],
+    reference=lambda x, dims: __import__("numpy").flip(x, dims))
+def flip(xp, x, dims: tuple):
+    """`x` with the order of its elements reversed along `dims`: a copy."""
+    dims = normalize_dims("flip", dims, x.ndim) if dims else ()
+    # NumPy and CuPy return a view with negative strides.
+    return xp.flip(x, dims).copy() if dims else x.copy()
+
+
+flip.grad(x=lambda F, g, dims: F.flip(g, dims))
+
+
+@op(public=False, samples=[Sample((3, 4), (1,), (0,)), Sample((3, 4), (5, -1), (0, 1)), Sample((3, 4), (5,), ())],
+    reference=lambda x, shifts, dims: __import__("numpy").roll(x, shifts if dims else shifts[0], dims or None))
+def roll(xp, x, shifts: tuple, dims: tuple):
+    """`x` with its elements moved `shifts` places along `dims`, those pushed out entering at the other side.
+
+    Without dims the flattened tensor is rolled.
+    """
+    if len(dims) != len(shifts) and (dims or len(shifts) != 1):
+        raise ShapeError(f"roll: expected as many shifts as dims (or one shift and no dims), got {shifts} and {dims}")
+    if not x.ndim or not x.size:
+        return x.copy()
+    dims = tuple(normalize_dim("roll", d, x.ndim) for d in dims)
+    return xp.roll(x, shifts if dims else shifts[0], dims or None)
+
+
+roll.grad(x=lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims))
+
+# ---- windows and strides ----
+
+
+def _window_shape(x: Any, dim: int, size: int, step: int) -> tuple[int, int]:
+    dim = normalize_dim("unfold", dim, x.ndim)
+    n = x.shape[dim] if x.ndim else 1
+    if not 0 <= size <= n or step < 1:
+        raise ShapeError(f"unfold: expected a size of at most {n} (dim {dim}) and a step of at least 1, got size={size} "
+                         f"and step={step}")
+    return dim, (n - size) // step + 1
+
+
+@op(public=False, method="unfold", view=True, samples=[Sample((7,), 0, 3, 2), Sample((2, 6), 1, 2, 1), Sample((), 0, 1, 1)])
+def unfold_windows(xp, x, dimension: int, size: int, step: int):
+    """Windows of `size` elements, `step` apart, along `dimension`: a view with the window as its last dimension."""
+    dim, n = _window_shape(x, dimension, size, step)
+    if not x.ndim:
+        return x.reshape(1)[:size]
+    stride = x.strides[dim]
+    return strided(xp, x, (*x.shape[:dim], n, *x.shape[dim + 1:], size),
+                   (*x.strides[:dim], stride * step, *x.strides[dim + 1:], stride))
+
+
+@op(public=False, samples=[Sample((3, 3), (7,), 0, 3, 2), Sample((2, 5, 2), (2, 6), 1, 2, 1)])
+def fold_windows(xp, src, shape: tuple, dimension: int, size: int, step: int):
+    """Zeros of `shape` to which the windows `src` are added where they came from: the gradient of `unfold_windows`."""
+    if not shape:
+        return xp.sum(src, axis=-1).reshape(())
+    out = xp.zeros(shape, src.dtype)
+    dim = normalize_dim("unfold", dimension, len(shape))
+    n = src.shape[dim]
+    for k in range(size if n else 0):
+        out[(slice(None),) * dim + (slice(k, k + (n - 1) * step + 1, step),)] += src[..., k]
+    return out
+
+
+unfold_windows.grad(x=lambda F, g, x_shape, dimension, size, step: F.fold_windows(g, x_shape, dimension, size, step))
+fold_windows.grad(src=lambda F, g, dimension, size, step: F.unfold_windows(g, dimension, size, step))
+
+
+def _addresses(xp: Any, geometry: tuple[Any, ...]) -> Any:
+    """Positions in memory, in elements, of a tensor given as (shape, strides, offset); flattened."""
+    shape, strides, offset = geometry
+    at = xp.full((1,) * len(shape), offset, "int64")
+    for d, (n, s) in enumerate(zip(shape, strides, strict=True)):
+        at = at + (xp.arange(n, dtype="int64") * s).reshape([-1 if i == d else 1 for i in range(len(shape))])
+    return at.reshape(-1)
+
+
+def bounds(geometry: tuple[Any, ...]) -> tuple[int, int]:
+    """First and last position in memory, in elements, that (shape, strides, offset) reaches."""
+    shape, strides, offset = geometry
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    return offset + sum(r for r in reach if r < 0), offset + sum(r for r in reach if r > 0)
+
+
+def address(x: Any) -> int:
+    """The address of the first element of a raw array."""
+    return x.ctypes.data if hasattr(x, "ctypes") else x.data.ptr
+
+
+@op(public=False, view=True, samples=[
+    Sample((12,), (2, 3), (4, 2), 1, (1,)), Sample((3, 4), (2, 2, 2), (4, 1, 1), 0, (4, 1))])
+def as_strided_view(xp, x, size: tuple, stride: tuple, offset: int, x_stride: tuple):
+    """The memory around `x` read with another size, stride and offset (in elements, from x's first element): a view.
+
+    x_stride: x's own strides. Elements that are read several times add up their gradients; memory that belongs to no
+    element of x has none.
+    """
+    if len(size) != len(stride) or any(n < 0 for n in size):
+        raise ShapeError(f"as_strided: expected one stride for each size, and sizes of at least 0, got {size} and {stride}")
+    if tuple(s * x.itemsize for s in x_stride) != x.strides and x.size > 1:
+        raise ShapeError("as_strided: writing through this view needs a contiguous base; clone() the base first")
+    owner = x
+    while isinstance(owner.base, type(x)):
+        owner = owner.base
+    owner_geometry = (owner.shape, tuple(s // owner.itemsize for s in owner.strides), 0)
+    start = offset + (address(x) - address(owner)) // x.itemsize
+    low, high = bounds((size, stride, start))
+    least, most = bounds(owner_geometry)
+    if prod(size) and (low < least or high > most):
+        raise ShapeError(f"as_strided: size {size}, stride {stride} and offset {start} reach elements {low} to {high} of a "
+                         f"memory of elements {least} to {most}")
+    if not prod(size):
+        return x.reshape(-1)[:0].reshape(size)
+    # All memory from its lowest element, so that the offset is counted forwards whatever the owner's strides are.
+    lowest = owner[tuple(slice(None, None, -1) if s < 0 else slice(None) for s in owner_geometry[1])]
+    line = strided(xp, lowest, (most - least + 1,), (x.itemsize,))
+    return strided(xp, line[start - least:], size, tuple(s * x.itemsize for s in stride))
+
+
+@op(public=False, samples=[Sample((2, 3), ((2, 3), (4, 2), 1), ((12,), (1,), 0), ((12,), (1,), 0))])
+def as_strided_sum(xp, src, source: tuple, target: tuple, owner: tuple):
+    """Values of `src` added up at the memory positions of `source`, read at those of `target`.
+
+    source, target, owner: (shape, strides, offset). A position that `owner` holds several times is divided among them.
+    """
+    low = min(bounds(g)[0] for g in (source, target, owner))
+    size = max(bounds(g)[1] for g in (source, target, owner)) - low + 1
+    memory = xp.zeros(max(size, 1), src.dtype)
+    held = xp.bincount(_addresses(xp, owner) - low, minlength=memory.size)
+    if src.size:
+        from .index import _sum_rows
+        memory = _sum_rows(xp, memory.size, _addresses(xp, source) - low, src.reshape(-1, 1)).reshape(-1)
+    memory = memory / xp.maximum(held, 1).astype(memory.real.dtype)
+    return memory[_addresses(xp, target) - low].reshape(target[0])
+
+
+def _as_strided_grad(F, g, x_shape, size, stride, offset, x_stride):
+    owner = (x_shape, x_stride, 0)
+    return F.as_strided_sum(g, (size, stride, offset), owner, owner)
+
+
+as_strided_view.grad(x=_as_strided_grad)
+as_strided_sum.grad(src=lambda F, g, source, target, owner: F.as_strided_sum(g, target, source, owner))
+

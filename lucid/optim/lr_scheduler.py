@@ -1,0 +1,355 @@
+"""Learning-rate schedules: each sets `group["lr"]` of an optimiser when its `step()` is called, once per epoch or per batch.
+
+Most compute the next rate from the present one, so that several can act on one optimiser (`ChainedScheduler`) and a change by
+hand is kept; `closed_form` gives the rate of any epoch directly. A schedule's state is plain numbers: `state_dict` and
+`load_state_dict` resume it exactly, together with the optimiser's.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..errors import CheckpointError, ShapeError
+from .cyclic import CyclicLR as CyclicLR
+from .cyclic import OneCycleLR as OneCycleLR
+from .optimizer import Optimizer
+from .schedule import LRScheduler as LRScheduler
+from .schedule import per_group
+
+Number = int | float
+Lambdas = Callable[[int], float] | Sequence[Callable[[int], float]]
+
+
+class LambdaLR(LRScheduler):
+    """initial_lr * lr_lambda(epoch). lr_lambda: one function, or one per group; it is not part of the state."""
+
+    _transient = ("optimizer", "lr_lambdas")
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Lambdas, last_epoch: int = -1) -> None:
+        self.lr_lambdas = per_group(type(self).__name__, "lr_lambda", lr_lambda, optimizer)
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
+
+
+class MultiplicativeLR(LambdaLR):
+    """lr * lr_lambda(epoch) from epoch 1 on."""
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch <= 0:
+            return self._present()
+        return [rate * f(self.last_epoch) for f, rate in zip(self.lr_lambdas, self._present(), strict=True)]
+
+
+class StepLR(LRScheduler):
+    """lr * gamma after every `step_size` epochs."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return self._times(1.0 if self.last_epoch == 0 or self.last_epoch % self.step_size else self.gamma)
+
+    def closed_form(self) -> list[float]:
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """lr * gamma at each of `milestones` (epochs; one named twice counts twice)."""
+
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return self._times(self.gamma ** Counter(self.milestones)[self.last_epoch])
+
+    def closed_form(self) -> list[float]:
+        return [base * self.gamma ** bisect_right(self.milestones, self.last_epoch) for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """initial_lr * factor before epoch `total_iters`, initial_lr from then on."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3.0, total_iters: int = 5, last_epoch: int = -1) -> None:
+        if not 0.0 < factor <= 1.0:
+            raise ShapeError(f"ConstantLR: expected 0 < factor <= 1, got {factor}")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return self._times(self.factor)
+        return self._times(1.0 / self.factor if self.last_epoch == self.total_iters else 1.0)
+
+    def closed_form(self) -> list[float]:
+        return [base * (self.factor if self.last_epoch < self.total_iters else 1.0) for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """A factor that runs from start_factor to end_factor in `total_iters` epochs: a warm-up."""
+
+    def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3.0, end_factor: float = 1.0, total_iters: int = 5,
+                 last_epoch: int = -1) -> None:
+        if not 0.0 < start_factor <= 1.0 or not 0.0 <= end_factor <= 1.0:
+            raise ShapeError(f"LinearLR: expected 0 < start_factor <= 1 and 0 <= end_factor <= 1, got {start_factor}, {end_factor}")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        start, change = self.start_factor, self.end_factor - self.start_factor
+        if self.last_epoch == 0:
+            return self._times(start)
+        if self.last_epoch > self.total_iters:
+            return self._present()
+        return self._times(1.0 + change / (self.total_iters * start + (self.last_epoch - 1) * change))
+
+    def closed_form(self) -> list[float]:
+        done = min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """lr * gamma after every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return self._times(self.gamma if self.last_epoch > 0 else 1.0)
+
+    def closed_form(self) -> list[float]:
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """initial_lr * (1 - epoch / total_iters)^power, 0 from epoch `total_iters` on."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0 or self.last_epoch > self.total_iters:
+            return self._present()
+        left = [1.0 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1)]
+        return self._times((left[0] / left[1]) ** self.power)
+
+    def closed_form(self) -> list[float]:
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * left**self.power for base in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """eta_min + (initial_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2 (Loshchilov and Hutter 2017, without restarts)."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return self._present()
+        if self._step_count == 1:
+            return self.closed_form()
+        low, period = self.eta_min, self.T_max
+        if (self.last_epoch - 1 - period) % (2 * period) == 0:
+            # The rate is eta_min: the ratio below would be 0 / 0.
+            rise = (1.0 - math.cos(math.pi / period)) / 2.0
+            return [rate + (base - low) * rise for rate, base in zip(self._present(), self.base_lrs, strict=True)]
+        now, before = (1.0 + math.cos(math.pi * epoch / period) for epoch in (self.last_epoch, self.last_epoch - 1))
+        return [now / before * (rate - low) + low for rate in self._present()]
+
+    def closed_form(self) -> list[float]:
+        share = (1.0 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2.0
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """A cosine from initial_lr to eta_min in T_0 epochs, again in T_0 T_mult, ... (Loshchilov and Hutter 2017).
+
+    `step(epoch)` takes fractions: `step(epoch + batch / batches)`.
+    """
+
+    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        if not (isinstance(T_0, int) and isinstance(T_mult, int)) or T_0 <= 0 or T_mult < 1:
+            raise ShapeError(f"CosineAnnealingWarmRestarts: expected integers T_0 > 0 and T_mult >= 1, got {T_0}, {T_mult}")
+        self.T_0 = self.T_i = T_0
+        self.T_mult, self.eta_min = T_mult, eta_min
+        self.T_cur: Number = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        share = (1.0 + math.cos(math.pi * self.T_cur / self.T_i)) / 2.0
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:
+        self._step_count += 1
+        if epoch is None:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+        elif epoch < 0:
+            raise ShapeError(f"CosineAnnealingWarmRestarts.step: expected an epoch >= 0, got {epoch}")
+        elif self.T_mult == 1:
+            self.T_cur, self.T_i = epoch % self.T_0, self.T_0
+        else:
+            # After n periods T_0 (T_mult^n - 1) / (T_mult - 1) epochs have passed.
+            n, passed, length = 0, 0, self.T_0
+            while passed + length <= epoch:
+                n, passed, length = n + 1, passed + length, length * self.T_mult
+            self.T_cur, self.T_i = epoch - passed, length
+        self.last_epoch = math.floor(epoch)
+        self._set(self.get_lr())
+
+
+class WarmupCosineLR(LRScheduler):
+    """Linear from 0 to initial_lr in `warmup_steps`, then a cosine to initial_lr * min_factor at `total_steps`.
+
+    The first step has initial_lr / warmup_steps: no step is wasted at 0.
+    """
+
+    def __init__(self, optimizer: Optimizer, warmup_steps: int, total_steps: int, min_factor: float = 0.0, last_epoch: int = -1) -> None:
+        if not 0 <= warmup_steps < total_steps:
+            raise ShapeError(f"{type(self).__name__}: expected 0 <= warmup_steps < total_steps, got {warmup_steps}, {total_steps}")
+        self.warmup_steps, self.total_steps, self.min_factor = warmup_steps, total_steps, min_factor
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch < self.warmup_steps:
+            factor = (self.last_epoch + 1) / self.warmup_steps
+        else:
+            done = min(1.0, (self.last_epoch - self.warmup_steps) / (self.total_steps - self.warmup_steps))
+            factor = self.min_factor + (1.0 - self.min_factor) * self._left(done)
+        return [base * factor for base in self.base_lrs]
+
+    def _left(self, done: float) -> float:
+        return (1.0 + math.cos(math.pi * done)) / 2.0
+
+
+class WarmupLinearLR(WarmupCosineLR):
+    """Linear from 0 to initial_lr in `warmup_steps`, then linear to initial_lr * min_factor at `total_steps`."""
+
+    def _left(self, done: float) -> float:
+        return 1.0 - done
+
+
+class _Composite(LRScheduler):
+    """Schedules in `self.schedulers`, whose states are part of the state."""
+
+    _transient = ("optimizer", "schedulers")
+    schedulers: list[Any]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self.schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        children = state_dict.get("_schedulers", [])
+        if len(children) != len(self.schedulers):
+            raise CheckpointError(f"{type(self).__name__}.load_state_dict: expected the states of {len(self.schedulers)} schedulers, "
+                                  f"got {len(children)}")
+        for child, state in zip(self.schedulers, children, strict=True):
+            child.load_state_dict(state)
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "_schedulers"})
+
+
+class SequentialLR(_Composite):
+    """One schedule after the other: `schedulers[i + 1]` takes over, from its epoch 0, at epoch `milestones[i]`."""
+
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1) -> None:
+        if len(milestones) != len(schedulers) - 1:
+            raise ShapeError(f"SequentialLR: expected {len(schedulers) - 1} milestones for {len(schedulers)} schedulers, got {len(milestones)}")
+        if any(s.optimizer is not optimizer for s in schedulers):
+            raise ShapeError("SequentialLR: all schedulers must belong to the optimizer that is given")
+        self.schedulers, self.milestones = list(schedulers), list(milestones)
+        # Each has set the rates when it was made; only the first may have.
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for scheduler in self.schedulers:
+            scheduler.last_epoch -= 1
+        self.optimizer, self.last_epoch = optimizer, last_epoch + 1
+        self.schedulers[0].step()
+        self._last_lr = self.schedulers[0].get_last_lr()
+
+    def step(self, epoch: int | None = None) -> None:
+        self.last_epoch += 1
+        index = bisect_right(self.milestones, self.last_epoch)
+        scheduler = self.schedulers[index]
+        if index and self.milestones[index - 1] == self.last_epoch:
+            scheduler.step(0)
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
+
+
+class ChainedScheduler(_Composite):
+    """Several schedules at once: each `step()` steps all of them in order."""
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        if not schedulers:
+            raise ShapeError("ChainedScheduler: expected at least one scheduler")
+        self.optimizer = optimizer or schedulers[0].optimizer
+        if any(s.optimizer is not self.optimizer for s in schedulers):
+            raise ShapeError("ChainedScheduler: all schedulers must belong to one optimizer")
+        self.schedulers = list(schedulers)
+        self._last_lr = self._present()
+
+    def step(self, epoch: int | None = None) -> None:
+        for scheduler in self.schedulers:
+            scheduler.step()
+        self._last_lr = self._present()
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """lr * factor when a metric has not improved for more than `patience` epochs: call `step(metric)` once per epoch.
+
+    mode: "min" or "max". An improvement is a change by more than `threshold`, relative ("rel") or absolute ("abs").
+    cooldown: epochs after a reduction that do not count. min_lr: a floor, or one per group; reductions below eps are skipped.
+    """
+
+    def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
+                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: float | Sequence[float] = 0.0, eps: float = 1e-8) -> None:
+        if factor >= 1.0:
+            raise ShapeError(f"ReduceLROnPlateau: expected factor < 1, got {factor}")
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ShapeError(f"ReduceLROnPlateau: mode is 'min' or 'max' and threshold_mode 'rel' or 'abs', got {mode!r}, {threshold_mode!r}")
+        self.optimizer = optimizer
+        self.mode, self.factor, self.patience, self.cooldown, self.eps = mode, factor, patience, cooldown, eps
+        self.threshold, self.threshold_mode = threshold, threshold_mode
+        self.min_lrs = per_group("ReduceLROnPlateau", "min_lr", min_lr, optimizer)
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
+        self._last_lr = self._present()
+
+    def is_better(self, metric: float) -> bool:
+        """Whether `metric` improves on the best so far by more than the threshold."""
+        sign = 1.0 if self.mode == "max" else -1.0
+        margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1.0)
+        return metric > self.best + margin if sign > 0 else metric < self.best - margin
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        metric = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self.best in (math.inf, -math.inf) and metric == metric or self.is_better(metric):
+            self.best, self.num_bad_epochs = metric, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            for group, low in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+                rate = max(group["lr"] * self.factor, low)
+                if group["lr"] - rate > self.eps:
+                    group["lr"] = rate
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = self._present()

@@ -1,0 +1,96 @@
+"""The base of all learning-rate schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import CheckpointError, DtypeError, ShapeError
+from .optimizer import Optimizer
+
+
+class LRScheduler:
+    """The base: counts epochs from 0 and writes what `get_lr` returns. last_epoch: -1, or the epoch that a resumed run has done.
+
+    A subclass gives `get_lr()`, a list with one rate per group, for `self.last_epoch`.
+    """
+
+    # Attributes that are no part of the state: rebuilt by the constructor.
+    _transient: tuple[str, ...] = ("optimizer",)
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise DtypeError(f"{type(self).__name__}: expected an optimizer, got {type(optimizer).__name__}")
+        for number, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise CheckpointError(f"{type(self).__name__}: last_epoch={last_epoch} resumes a run, but group {number} has no "
+                                      "'initial_lr'; load the optimizer's state first")
+        self.optimizer = optimizer
+        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._step_count = 0
+        self._last_lr: list[float] = []
+        self._start()
+
+    def _start(self) -> None:
+        self.step()
+
+    def get_lr(self) -> list[float]:
+        """The rate of each group in epoch `last_epoch`, given its present rate."""
+        raise NotImplementedError(f"{type(self).__name__}.get_lr")
+
+    def closed_form(self) -> list[float]:
+        """The rate of each group in epoch `last_epoch`, from its initial rate alone."""
+        return self.get_lr()
+
+    def get_last_lr(self) -> list[float]:
+        """The rates set last, one per group."""
+        return list(self._last_lr)
+
+    def step(self, epoch: int | None = None) -> None:
+        """Nothing; goes on by one epoch, or to `epoch`, and sets the rates."""
+        self._step_count += 1
+        if epoch is None:
+            self.last_epoch += 1
+            self._set(self.get_lr())
+        else:
+            self.last_epoch = epoch
+            self._set(self.closed_form())
+
+    def _set(self, rates: Sequence[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def _present(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def _times(self, factor: float) -> list[float]:
+        return [rate * factor for rate in self._present()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All numbers of the schedule; functions and the optimizer are left out."""
+        return {key: _plain(value) for key, value in vars(self).items() if key not in self._transient}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing; the schedule goes on where `state_dict` was taken. The optimizer's rates come with its own state."""
+        unknown = [key for key in state_dict if key not in vars(self) or key in self._transient]
+        if unknown:
+            raise CheckpointError(f"{type(self).__name__}.load_state_dict: unknown entries {', '.join(map(str, unknown))}; "
+                                  "the state belongs to another schedule")
+        vars(self).update({key: _plain(value) for key, value in state_dict.items()})
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, (list, tuple)) else dict(value) if isinstance(value, dict) else value
+
+
+def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[Any]:
+    groups = len(optimizer.param_groups)
+    if not isinstance(value, (list, tuple)):
+        return [value] * groups
+    if len(value) != groups:
+        raise ShapeError(f"{name}: expected {groups} values of {what}, one per parameter group, got {len(value)}")
+    return list(value)

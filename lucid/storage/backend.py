@@ -1,0 +1,123 @@
+"""What a device offers: its array module, its raw ops, generators, transfers and memory figures."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from ..errors import DeviceError
+from .device import Device, default_device
+
+_factories: list[Callable[[Backend], Any]] = []
+_lock = threading.RLock()
+
+
+def on_new_backend(factory: Callable[[Backend], Any]) -> None:
+    """Nothing; `factory(backend)` makes the raw namespace `F` of every backend, present and future."""
+    _factories[:] = [factory]
+    for backend in Backend.instances():
+        backend.F = factory(backend)
+
+
+class Backend:
+    """One device's arrays. `xp` is its array module, `F` the raw ops bound to it."""
+
+    name: ClassVar[str] = "abstract"
+    _all: ClassVar[dict[Device, Backend]] = {}
+
+    xp: Any
+    ndarray: type
+    device: Device
+    F: Any
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.F = _factories[0](self) if _factories else None
+        self._generator: Any = None
+
+    @classmethod
+    def instances(cls) -> list[Backend]:
+        """Every backend made so far."""
+        return list(cls._all.values())
+
+    def __repr__(self) -> str:
+        return f"<backend {self.device}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return backend_of, (self.device,)
+
+    # ---- what a device must offer ----
+
+    def asarray(self, value: Any, dtype: Any = None) -> Any:
+        """`value` as an array of this device, without a copy where possible."""
+        raise NotImplementedError
+
+    def from_numpy(self, array: Any) -> Any:
+        """A copy on this device of a NumPy array (on the CPU: the array itself)."""
+        raise NotImplementedError
+
+    def to_numpy(self, array: Any) -> Any:
+        """The array in host memory, as a NumPy array (on the CPU: the array itself)."""
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Nothing; returns when all work queued on the device has finished."""
+
+    def quiet(self) -> Any:
+        """A context in which the array module prints no floating-point warnings (a gradient at a kink may well be inf)."""
+        return contextlib.nullcontext()
+
+    def scipy(self, part: str) -> Any:
+        """The scipy module `part` ("special", "linalg") for this device's arrays."""
+        raise NotImplementedError
+
+    def new_generator(self, seed: int) -> Any:
+        """A random generator of this device with the methods that ops/random.py uses."""
+        raise NotImplementedError
+
+    def memory(self) -> dict[str, int]:
+        """Memory figures in bytes: allocated, peak, reserved, limit (those that are known)."""
+        return {}
+
+
+def special(xp: Any) -> Any:
+    """scipy.special or cupyx.scipy.special, whichever works on the arrays of `xp`."""
+    return _scipy(xp, "special")
+
+
+def scipy_linalg(xp: Any) -> Any:
+    """scipy.linalg or cupyx.scipy.linalg, whichever works on the arrays of `xp`."""
+    return _scipy(xp, "linalg")
+
+
+def _scipy(xp: Any, part: str) -> Any:
+    name = "scipy" if xp.__name__ == "numpy" else "cupyx.scipy"
+    return importlib.import_module(f"{name}.{part}")
+
+
+def backend_of(device: Device | str | None = None) -> Backend:
+    """The backend of a device; the default device's when None.
+
+    Raises DeviceError with the cure when the device is not there.
+    """
+    device = default_device() if device is None else device if type(device) is Device else Device(device)
+    found = Backend._all.get(device)
+    if found is not None:
+        return found
+    with _lock:
+        if device.type == "cpu":
+            from .numpy_backend import NumpyBackend
+            return Backend._all.setdefault(Device("cpu"), NumpyBackend(Device("cpu")))
+        return _open_cuda(device)
+
+
+def _open_cuda(device: Device) -> Backend:
+    try:
+        from . import cupy_backend
+    except ImportError as error:
+        raise DeviceError(f"device {device}: CuPy cannot be imported ({error}); install it with pip install 'lucid-autograd[cuda13]' "
+                          "(driver for CUDA 12: [cuda12]), or use device 'cpu'") from error
+    return cupy_backend.open_backend(device)

@@ -1,0 +1,70 @@
+"""The pytest plugin: a `device` fixture, and the `--device` option that says on which devices tests run.
+
+    pytest                              cpu, and cuda where there is one (else those tests are skipped with the reason)
+    pytest --device cpu                 one device
+    pytest --device cpu,cuda-sim        cpu and the simulated CUDA device
+
+A test that takes `device` runs once per device, with the device in its id. A simulated run is called cuda-sim, never cuda.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+NAMES = ("cpu", "cuda", "cuda-sim")
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Nothing; adds `--device`."""
+    parser.addoption("--device", default="cpu,cuda", help="devices for tests that take the `device` fixture: a comma list of " + ", ".join(NAMES))
+
+
+def pytest_configure(config: Any) -> None:
+    """Nothing; checks `--device`, and starts the simulator before any test imports CuPy."""
+    names = config.getoption("--device").split(",")
+    for name in names:
+        if name not in NAMES:
+            raise pytest.UsageError(f"--device: expected a comma list of {', '.join(NAMES)}, got {name!r}")
+    if "cuda" in names and "cuda-sim" in names:
+        raise pytest.UsageError("--device: cuda and cuda-sim cannot run in one process; choose one")
+    config.stash[_REASON] = _start_simulator() if "cuda-sim" in names else None
+
+
+_REASON = pytest.StashKey[Any]()
+
+
+def _start_simulator() -> str | None:
+    """None when the simulated device is on, else the reason why it is not."""
+    try:
+        from . import simulator
+    except ImportError as error:
+        return f"the CUDA simulator cannot be imported: {error}"
+    return simulator.start()
+
+
+def why_not(name: str, config: Any) -> str | None:
+    """Why tests cannot run on a device here, or None."""
+    if name == "cpu":
+        return None
+    if name == "cuda-sim":
+        return config.stash[_REASON]
+    from ..errors import DeviceError
+    from ..storage.backend import backend_of
+    try:
+        backend_of("cuda")
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Nothing; runs a test once per device when it takes `device`."""
+    if "device" in metafunc.fixturenames and "device" not in {m.args[0] for m in metafunc.definition.iter_markers("parametrize") if m.args}:
+        params = []
+        for name in metafunc.config.getoption("--device").split(","):
+            reason = why_not(name, metafunc.config)
+            marks = [pytest.mark.skip(reason=f"{name}: {reason}")] if reason else []
+            params.append(pytest.param("cuda" if name == "cuda-sim" else name, id=name, marks=marks))
+        metafunc.parametrize("device", params)

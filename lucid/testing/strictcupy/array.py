@@ -1,0 +1,574 @@
+"""`ndarray`: a NumPy view of device memory that behaves as cupy.ndarray does.
+
+It refuses to mix with NumPy arrays and lists, its reductions are 0-d arrays, and whatever needs the value on the host
+(`float`, `bool`, `item`, `get`) counts as a synchronisation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from types import EllipsisType, NoneType
+from typing import Any
+
+import numpy as np
+
+from .memory import CURRENT, Adopted, Block, MemoryPointer
+from .state import COUNT, NotInStandin, UndefinedOnDevice, api
+
+try:
+    import ml_dtypes
+
+    BFLOAT16: np.dtype | None = np.dtype(ml_dtypes.bfloat16)
+except ImportError:
+    BFLOAT16 = None
+
+SCALARS = (bool, int, float, complex, np.bool_, np.number)
+_BASIC = frozenset((int, slice, NoneType, EllipsisType))
+_KINDS = frozenset("?bBhHiIlLqQefdFDE")
+
+
+def unsupported(x: Any) -> TypeError:
+    """CuPy's TypeError for an argument that is neither a device array nor a scalar."""
+    return TypeError(f"Unsupported type {x if isinstance(x, type) else type(x)}")
+
+
+def is_scalar(x: Any) -> bool:
+    """Whether CuPy's ufuncs take `x` as a scalar."""
+    return isinstance(x, SCALARS) or (BFLOAT16 is not None and type(x) is BFLOAT16.type)
+
+
+@functools.cache
+def _supported(dt: np.dtype) -> bool:
+    return dt.char in _KINDS and (dt.char != "E" or dt == BFLOAT16) and dt.isnative
+
+
+def check_dtype(dtype: Any) -> np.dtype:
+    """The NumPy dtype, if a device array can have it; else CuPy's ValueError."""
+    dt = np.dtype(dtype)
+    if not _supported(dt):
+        raise ValueError(f"Unsupported dtype {dt}")
+    return dt
+
+
+class ndarray:
+    """An array in the memory of the simulated device; see cupy.ndarray."""
+
+    __slots__ = ("_a", "_mem", "_base", "__weakref__")
+    __array_priority__ = 100
+    __hash__ = None  # type: ignore[assignment]
+
+    def __new__(cls, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C") -> ndarray:
+        dt = check_dtype(dtype)
+        if memptr is None:
+            if strides is not None:
+                raise NotInStandin("ndarray(strides=...) without memptr")
+            return new(shape, dt, order)
+        shape = tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)
+        r = object.__new__(cls)
+        end = sum((s - 1) * abs(t) for s, t in zip(shape, strides, strict=True)) if strides else 0
+        n = max(int(np.prod(shape, dtype=np.int64)) * dt.itemsize, end + dt.itemsize)
+        buffer = (ctypes.c_char * n).from_address(memptr.ptr) if memptr.ptr else None
+        r._a, r._mem, r._base = np.ndarray(shape, dt, buffer, 0, strides, None if strides else order), memptr.mem, None
+        return r
+
+    # ---- what an array is
+    shape = property(lambda s: s._a.shape, lambda s, v: s._reshape_in_place(v))
+    dtype = property(lambda s: s._a.dtype)
+    ndim = property(lambda s: s._a.ndim)
+    size = property(lambda s: s._a.size)
+    nbytes = property(lambda s: s._a.nbytes)
+    itemsize = property(lambda s: s._a.itemsize)
+    strides = property(lambda s: s._a.strides)
+    flags = property(lambda s: s._a.flags)
+    base = property(lambda s: s._base)
+    T = property(lambda s: view(s._a.T, s))
+    mT = property(lambda s: view(s._a.mT, s))
+    flat = property(lambda s: _not_here("ndarray.flat"))
+    cstruct = property(lambda s: _not_here("ndarray.cstruct"))
+
+    @property
+    def real(self) -> ndarray:
+        return view(self._a.real, self) if self._a.dtype.kind == "c" else self
+
+    @real.setter
+    def real(self, v: Any) -> None:
+        self.real[...] = v
+
+    @property
+    def imag(self) -> ndarray:
+        return view(self._a.imag, self) if self._a.dtype.kind == "c" else new(self.shape, self.dtype, fill=0)
+
+    @imag.setter
+    def imag(self, v: Any) -> None:
+        self.imag[...] = v
+
+    @property
+    def data(self) -> MemoryPointer:
+        p = MemoryPointer.__new__(MemoryPointer)
+        p.mem, p.ptr, p.device_id = self._mem, self._a.ctypes.data if self._a.size else 0, 0
+        return p
+
+    @property
+    def device(self) -> Any:
+        from .cuda import Device
+
+        return Device(0)
+
+    def _reshape_in_place(self, v: Any) -> None:
+        self._a = self._a.view()
+        self._a.shape = v
+
+    # ---- protocols
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. "
+                        "Please use `.get()` to construct a NumPy array explicitly.")
+
+    def __array_ufunc__(self, uf: Any, method: str, *inputs: Any, **kw: Any) -> Any:
+        f = getattr(_cupy(), uf.__name__, None)
+        if f is None:
+            return NotImplemented
+        if "out" in kw:
+            kw["out"] = kw["out"][0]
+        return (f if method == "__call__" else getattr(f, method))(*inputs, **kw)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kw: Any) -> Any:
+        if any(not issubclass(t, (ndarray, np.ndarray)) for t in types):
+            return NotImplemented
+        try:
+            module = functools.reduce(getattr, func.__module__.split(".")[1:], _cupy())
+            f = getattr(module, func.__name__)
+        except AttributeError:
+            return NotImplemented
+        return f(*args, **kw)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        a = self._a
+        return {"shape": a.shape, "typestr": a.dtype.str, "descr": a.dtype.descr, "version": 3, "stream": 1,
+                "data": (a.ctypes.data if a.size else 0, False), "strides": None if a.flags.c_contiguous else a.strides}
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+        if self.dtype.char == "E":
+            raise BufferError("bfloat16 is not supported by NumPy's DLPack")
+        return self._a.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0                     # kDLCUDA
+
+    def toDlpack(self) -> Any:
+        return self.__dlpack__()
+
+    # ---- to and from the host
+    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
+        COUNT.syncs += bool(blocking)
+        COUNT.d2h_bytes += self._a.nbytes
+        if out is None:
+            return np.array(self._a, order=order)    # type: ignore[call-overload]
+        if not isinstance(out, np.ndarray):
+            raise TypeError("Only numpy.ndarray can be obtained from cupy.ndarray")
+        if out.dtype != self.dtype or out.shape != self.shape:
+            raise ValueError(f"Shape or dtype mismatch. Expected {self.shape} {self.dtype}, got {out.shape} {out.dtype}")
+        out[...] = self._a
+        return out
+
+    def set(self, arr: Any, stream: Any = None) -> None:
+        if not isinstance(arr, np.ndarray):
+            raise TypeError("Only numpy.ndarray can be set to cupy.ndarray")
+        if arr.dtype != self.dtype:
+            raise TypeError(f"{arr.dtype} array cannot be set to {self.dtype} array")
+        if arr.shape != self.shape:
+            raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
+        COUNT.h2d_bytes += arr.nbytes
+        self._a[...] = arr
+
+    def _value(self) -> Any:
+        COUNT.syncs += 1
+        COUNT.d2h_bytes += self._a.nbytes
+        return self._a
+
+    def item(self) -> Any:
+        if self._a.size != 1:
+            raise ValueError("can only convert an array of size 1 to a Python scalar")
+        return self._value().item()
+
+    def tolist(self) -> Any:
+        return self._value().tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self._value().tobytes(order)
+
+    def __float__(self) -> float:
+        return float(self._value().item() if self._a.ndim and self._a.size == 1 else self._value())
+
+    def __int__(self) -> int:
+        return int(self._value().item() if self._a.size == 1 else self._value())
+
+    def __complex__(self) -> complex:
+        return complex(self._value().item() if self._a.size == 1 else self._value())
+
+    def __bool__(self) -> bool:
+        return bool(self._value())
+
+    def __repr__(self) -> str:
+        return repr(self._value())
+
+    def __str__(self) -> str:
+        return str(self._value())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value()[()] if self._a.ndim == 0 else self._value(), spec)
+
+    def __len__(self) -> int:
+        if not self._a.ndim:
+            raise TypeError("len() of unsized object")
+        return self._a.shape[0]
+
+    def __iter__(self) -> Iterator[ndarray]:
+        if not self._a.ndim:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self._a.shape[0]))
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.get(),)
+
+    def __copy__(self) -> ndarray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> ndarray:
+        return self.copy()
+
+    # ---- indexing
+    def __getitem__(self, k: Any) -> ndarray:
+        t = type(k)
+        if t in _BASIC:
+            r = self._a[k]
+            return view(r, self) if type(r) is np.ndarray else view(self._a[k, ...], self)
+        if t is tuple and _BASIC.issuperset(map(type, k)):
+            r = self._a[k]
+            return view(r, self) if type(r) is np.ndarray else view(self._a[(*k, ...)], self)
+        k, advanced = index(k, self._a.shape)
+        COUNT.launches += 1
+        if not advanced:
+            return view(self._a[(*k, ...) if isinstance(k, tuple) else (k, ...)], self)
+        COUNT.syncs += _has_mask(k)        # the size of the result must be known on the host
+        r = np.asarray(self._a[k])
+        return adopt(r if r.flags.c_contiguous else np.ascontiguousarray(r))
+
+    def __setitem__(self, k: Any, v: Any) -> None:
+        if type(v) is ndarray:
+            v = v._a
+        elif (isinstance(v, np.ndarray) and v.ndim) or isinstance(v, (list, tuple)):
+            raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        COUNT.launches += 1
+        k, advanced = index(k, self._a.shape)
+        if advanced and np.ndim(v):
+            _refuse_duplicates(k, self._a.shape)
+        with np.errstate(all="ignore"):
+            self._a[k] = v
+
+    # ---- copies and casts
+    def astype(self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True) -> ndarray:
+        if casting is not None:
+            raise TypeError("casting is not supported yet")
+        if subok is not None:
+            raise TypeError("subok is not supported yet")
+        dt = check_dtype(dtype)
+        if not copy and dt == self._a.dtype:
+            return self
+        COUNT.launches += 1
+        return adopt(cast(self._a, dt, order))
+
+    def copy(self, order: str = "C") -> ndarray:
+        COUNT.launches += 1
+        return adopt(self._a.copy(order))      # type: ignore[arg-type]
+
+    def flatten(self, order: str = "C") -> ndarray:
+        COUNT.launches += 1
+        return adopt(self._a.flatten(order))   # type: ignore[arg-type]
+
+    def view(self, dtype: Any = None, array_class: Any = None) -> ndarray:
+        return view(self._a.view() if dtype is None else self._a.view(check_dtype(dtype)), self)
+
+    def fill(self, value: Any) -> None:
+        if isinstance(value, ndarray):
+            if value.ndim:
+                raise ValueError("non-scalar cupy.ndarray cannot be used for fill")
+            value = value._a
+        COUNT.launches += 1
+        self._a[...] = value
+
+    def reshape(self, *shape: Any, order: str = "C") -> ndarray:
+        if len(shape) == 1 and not isinstance(shape[0], int):
+            shape = tuple(shape[0]) if not isinstance(shape[0], np.integer) else shape
+        r = self._a.reshape(shape, order=order)  # type: ignore[call-overload]
+        if np.may_share_memory(r, self._a) or not r.size:
+            return view(r, self)
+        COUNT.launches += 1
+        return adopt(r)
+
+    def transpose(self, *axes: Any) -> ndarray:
+        return view(self._a.transpose(*axes), self)
+
+    def squeeze(self, axis: Any = None) -> ndarray:
+        return view(self._a.squeeze(axis), self)
+
+    def swapaxes(self, axis1: int, axis2: int) -> ndarray:
+        return view(self._a.swapaxes(axis1, axis2), self)
+
+    def sort(self, axis: int = -1) -> None:
+        COUNT.launches += 1
+        self._a.sort(axis)
+
+    def partition(self, kth: Any, axis: int = -1) -> None:
+        COUNT.launches += 1
+        self._a.partition(kth, axis)
+
+    def put(self, indices: Any, values: Any, mode: str = "wrap") -> None:
+        _cupy().put(self, indices, values, mode)
+
+    def scatter_add(self, slices: Any, value: Any) -> None:
+        _cupy().add.at(self, slices, value)
+
+    def scatter_max(self, slices: Any, value: Any) -> None:
+        _cupy().maximum.at(self, slices, value)
+
+    def scatter_min(self, slices: Any, value: Any) -> None:
+        _cupy().minimum.at(self, slices, value)
+
+    def ptp(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> ndarray:
+        return _cupy().ptp(self, axis, out, keepdims)
+
+
+def _cupy() -> Any:
+    from .namespace import cupy
+
+    return cupy
+
+
+def _not_here(name: str) -> Any:
+    raise NotInStandin(f"cupy.{name} exists in CuPy {api()['cupy']} but not in the stand-in")
+
+
+def _rebuild(a: np.ndarray) -> ndarray:
+    return upload(a)
+
+
+# ---- making arrays ----------------------------------------------------------------------------------
+
+
+def new(shape: Any, dtype: Any, order: str = "C", fill: Any = None) -> ndarray:
+    """A fresh device array in a block of the pool: poisoned or stale, or filled."""
+    dt = check_dtype(dtype)
+    shape = tuple(map(int, shape)) if isinstance(shape, (tuple, list)) else (int(shape),)
+    n = dt.itemsize
+    for s in shape:
+        if s < 0:
+            raise ValueError("negative dimensions are not allowed")
+        n *= s
+    mem = CURRENT.pool.block(n)
+    r = object.__new__(ndarray)
+    r._a = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order if order in ("C", "F") else "C")  # type: ignore[arg-type]
+    r._mem, r._base = mem, None
+    if fill is not None:
+        COUNT.launches += 1
+        r._a[...] = fill
+    return r
+
+
+def adopt(a: np.ndarray) -> ndarray:
+    """A device array that takes over `a`, the result of a NumPy function that nobody else holds."""
+    r = object.__new__(ndarray)
+    r._a, r._mem, r._base = a, Adopted(CURRENT.pool, a), None
+    return r
+
+
+def view(a: np.ndarray, src: ndarray) -> ndarray:
+    """A device array that shares the memory of `src`."""
+    r = object.__new__(ndarray)
+    r._a, r._mem, r._base = a, src._mem, src if src._base is None else src._base
+    return r
+
+
+def upload(a: np.ndarray, order: str = "C") -> ndarray:
+    """A device copy of a host array, in a block of the pool."""
+    check_dtype(a.dtype)
+    f = a.flags
+    r = new(a.shape, a.dtype, "F" if order == "F" or (order in "AK" and f.f_contiguous and not f.c_contiguous) else "C")
+    COUNT.h2d_bytes += a.nbytes
+    r._a[...] = a
+    return r
+
+
+def cast(a: np.ndarray, dt: np.dtype, order: str = "K") -> np.ndarray:
+    """`a` in another dtype; refuses a float that the integer cannot hold, where CPU and GPU differ."""
+    if dt.kind in "iu" and a.dtype.kind in "fV" and a.size:
+        info = np.iinfo(dt)
+        with np.errstate(invalid="ignore"):
+            if not ((a > info.min - 1.0) & (a < info.max + 1.0)).all():
+                raise UndefinedOnDevice(f"a value outside {dt} is cast from {a.dtype}: NumPy and CUDA give different numbers")
+    with np.errstate(all="ignore"):
+        return a.astype(dt, order=order)     # type: ignore[call-overload]
+
+
+# ---- arguments and results --------------------------------------------------------------------------
+
+
+def unwrap(x: Any) -> Any:
+    """`x` with every device array in it replaced by its NumPy view; refuses host arrays."""
+    t = type(x)
+    if t is ndarray:
+        return x._a
+    if t is list or t is tuple:
+        return t(unwrap(e) for e in x)
+    if isinstance(x, np.ndarray):
+        raise unsupported(x)
+    return x
+
+
+def wrap(r: Any, sources: tuple[ndarray, ...] = ()) -> Any:
+    """`r` with every NumPy array in it as a device array: a view where it shares memory with a source, else adopted."""
+    if type(r) is np.ndarray:
+        if r.dtype.char not in _KINDS:
+            return r
+        if r.base is not None:
+            for s in sources:
+                if np.may_share_memory(r, s._a):
+                    return view(r, s)
+        return adopt(r if r.flags.c_contiguous else np.ascontiguousarray(r))
+    if isinstance(r, (np.generic, bool)):
+        return adopt(np.asarray(r))
+    if isinstance(r, tuple):
+        out = [wrap(e, sources) for e in r]
+        return type(r)(*out) if hasattr(r, "_fields") else tuple(out)
+    if isinstance(r, list):
+        return [wrap(e, sources) for e in r]
+    return r
+
+
+# ---- indices ----------------------------------------------------------------------------------------
+
+
+def index(k: Any, shape: tuple[int, ...]) -> tuple[Any, bool]:
+    """(the index for NumPy, whether it makes a copy); arrays that point outside are refused, as CuPy would wrap them."""
+    parts = k if isinstance(k, tuple) else (k,)
+    advanced, out, axis = False, [], 0
+    n_axes = sum(_consumed(e) for e in parts)
+    for e in parts:
+        if e is Ellipsis:
+            axis += len(shape) - n_axes
+            out.append(e)
+            continue
+        a = e
+        if type(e) is ndarray:
+            if e._a.dtype.kind not in "biu":
+                raise IndexError("arrays used as indices must be of integer or boolean type")
+            a = e._a
+        elif isinstance(e, (list, np.ndarray)):
+            a = np.asarray(e, dtype=np.intp) if isinstance(e, list) and not e else np.asarray(e)
+            COUNT.h2d_bytes += a.nbytes
+        if isinstance(a, np.ndarray):
+            advanced = True
+            if a.dtype.kind in "iu" and a.size and axis < len(shape):
+                check_range(a, shape[axis])
+        elif isinstance(a, (bool, np.bool_)):
+            advanced = True
+        out.append(a)
+        axis += _consumed(e)
+    return (tuple(out) if isinstance(k, tuple) else out[0]), advanced
+
+
+def _consumed(e: Any) -> int:
+    if e is None or e is Ellipsis or isinstance(e, (bool, np.bool_)):
+        return 0
+    if isinstance(e, (ndarray, np.ndarray)) and e.dtype.kind == "b":
+        return e.ndim
+    return 1
+
+
+def check_range(indices: np.ndarray, n: int) -> None:
+    """Refuses indices outside [-n, n)."""
+    if indices.size and (int(indices.max()) >= n or int(indices.min()) < -n):
+        raise UndefinedOnDevice(f"an index array points outside an axis of length {n}: CuPy wraps it around without a word")
+
+
+def _has_mask(k: Any) -> bool:
+    return any(isinstance(e, np.ndarray) and e.dtype.kind == "b" for e in (k if isinstance(k, tuple) else (k,)))
+
+
+def _refuse_duplicates(k: Any, shape: tuple[int, ...]) -> None:
+    """Writes of several values to one element: which one wins is undefined on the device."""
+    if _has_mask(k):
+        return
+    arrays = [e for e in (k if isinstance(k, tuple) else (k,)) if isinstance(e, np.ndarray)]
+    n_axes = sum(_consumed(e) for e in (k if isinstance(k, tuple) else (k,)))
+    flat, axis = 0, 0
+    for e in k if isinstance(k, tuple) else (k,):
+        if isinstance(e, np.ndarray):
+            n = shape[axis]
+            flat = flat * n + np.broadcast_to(e % n if n else e, np.broadcast_shapes(*(a.shape for a in arrays))).ravel()
+        axis += len(shape) - n_axes if e is Ellipsis else _consumed(e)
+    if np.unique(flat).size != np.size(flat):
+        raise UndefinedOnDevice("x[indices] = values with an index that occurs twice: which value wins is undefined in "
+                                "CuPy; use cupy.add.at, or indices without repetition")
+
+
+# ---- operators and methods that are functions of the module ------------------------------------------
+
+_BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide",
+           "mod": "remainder", "pow": "power", "matmul": "matmul", "lt": "less", "le": "less_equal", "gt": "greater",
+           "ge": "greater_equal", "eq": "equal", "ne": "not_equal", "and": "bitwise_and", "or": "bitwise_or",
+           "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift", "divmod": "divmod"}
+_UNARY = {"neg": "negative", "abs": "absolute", "invert": "invert", "pos": "positive"}
+_METHODS = ("sum prod mean var std max min argmax argmin all any cumsum cumprod ravel take dot clip round conj conjugate "
+            "nonzero repeat argsort argpartition trace diagonal choose compress searchsorted").split()
+
+
+def _operator(name: str, f: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    def forward(self: ndarray, other: Any) -> Any:
+        if type(other) is not ndarray and not isinstance(other, (np.ndarray, *SCALARS)) and not is_scalar(other):
+            return NotImplemented
+        return f(self, other)
+
+    def reverse(self: ndarray, other: Any) -> Any:
+        return f(other, self)
+
+    def inplace(self: ndarray, other: Any) -> Any:
+        return f(self, other, out=self)
+
+    return forward, reverse, inplace
+
+
+def install_operators(module: Any, check_call: Callable[..., None]) -> None:
+    """Gives `ndarray` the operators and methods that cupy.ndarray has, as calls of the functions of `module`."""
+    methods = api()["classes"]["cupy.ndarray"]
+    for op, name in _BINARY.items():
+        fwd, rev, inp = _operator(op, getattr(module, name))
+        for dunder, fn in ((f"__{op}__", fwd), (f"__r{op}__", rev), (f"__i{op}__", inp)):
+            if dunder in methods and not (op in ("lt", "le", "gt", "ge", "eq", "ne") and fn is not fwd):
+                fn.__name__ = dunder
+                setattr(ndarray, dunder, fn)
+    for op, name in _UNARY.items():
+        setattr(ndarray, f"__{op}__", lambda self, f=getattr(module, name): f(self))
+    for name in _METHODS:
+        if name in methods:
+            setattr(ndarray, name, _method(name, module, methods[name], check_call))
+
+
+def _method(name: str, module: Any, parameters: list[str] | None, check_call: Callable[..., None]) -> Callable[..., Any]:
+    if name == "conj" or name == "conjugate":
+        return lambda self: module.conjugate(self) if self.dtype.kind == "c" else self
+    f = getattr(module, name)
+
+    def method(self: ndarray, *args: Any, **kw: Any) -> Any:
+        if parameters:
+            check_call(f"ndarray.{name}", parameters, (self, *args), kw)
+        return f(self, *args, **kw)
+
+    method.__name__ = name
+    return method
+
+
+__all__ = ["BFLOAT16", "Block", "adopt", "cast", "check_dtype", "check_range", "index", "install_operators", "is_scalar",
+           "ndarray", "new", "unsupported", "unwrap", "upload", "view", "wrap"]

@@ -1,0 +1,405 @@
+"""Functions of `cupy` and its submodules: CuPy's parameters and refusals around NumPy's functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .array import BFLOAT16, adopt, cast, check_dtype, ndarray, new, unsupported, unwrap, upload, view, wrap
+from .state import COUNT, NotInStandin, UndefinedOnDevice, api
+
+# first argument: shapes, numbers, sequences of arrays, or anything
+_ANY_FIRST = frozenset(
+    "arange eye linspace logspace identity tri indices concatenate concat stack vstack hstack dstack column_stack einsum "
+    "meshgrid broadcast_arrays where isclose allclose array_equal shape ndim size isscalar atleast_1d atleast_2d atleast_3d "
+    "ix_ ravel_multi_index unravel_index iscomplexobj isrealobj diag_indices tril_indices triu_indices mask_indices hanning "
+    "hamming blackman kaiser bartlett fftfreq rfftfreq min_scalar_type common_type bitwise_count clip".split())
+_PLAIN = frozenset("ndim shape size isscalar iscomplexobj isrealobj min_scalar_type common_type".split())
+_SYNC = frozenset("nonzero flatnonzero argwhere unique unique_all unique_counts unique_inverse unique_values extract "
+                  "bincount compress setdiff1d union1d intersect1d setxor1d".split())
+# sums that CuPy accumulates in float32 for half types
+_WIDE = frozenset("sum prod mean var std cumsum cumprod nansum nanmean nanvar nanstd nanprod trace matmul dot tensordot einsum "
+                  "inner vdot outer kron average convolve correlate".split())
+_PRODUCTS = frozenset("matmul dot tensordot einsum inner vdot kron".split())
+_INDEXING = frozenset("take take_along_axis put put_along_axis choose".split())
+_NUMERIC = frozenset("?bBhHiIlLqQefdFDE")
+_LINALG_FLOAT = frozenset("cholesky inv pinv solve lstsq det slogdet qr svd svdvals eigh eigvalsh eig eigvals matrix_rank tensorsolve "
+                          "tensorinv".split())
+
+
+def check_call(name: str, parameters: list[str], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+    """Raises TypeError for a keyword that CuPy's function lacks, or too many arguments."""
+    if not any(p.startswith("**") for p in parameters):
+        for k in kw:
+            if k not in parameters:
+                raise TypeError(f"{name}() got an unexpected keyword argument '{k}'")
+    if len(args) > len(parameters) and not any(p.startswith("*") for p in parameters):
+        raise TypeError(f"{name}() takes at most {len(parameters)} positional arguments ({len(args)} given)")
+
+
+def _arrays(x: Any, out: list[ndarray]) -> list[ndarray]:
+    if type(x) is ndarray:
+        out.append(x)
+    elif isinstance(x, (list, tuple)):
+        for e in x:
+            _arrays(e, out)
+    return out
+
+
+def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., Any]) -> Callable[..., Any]:
+    """The device version of the NumPy (or SciPy) function `impl`, with the parameters of `spec`."""
+    parameters: list[str] = spec.get("parameters") or ["*args", "**kwargs"]
+    if name in _WIDE:
+        impl = _widened(impl, name in _PRODUCTS)
+    if module == "cupy.linalg" and name in _LINALG_FLOAT:
+        impl = _silent_linalg(impl, name)
+    full, first = f"{module}.{name}", parameters[0].lstrip("*")
+    sync = name in _SYNC
+
+    def f(*args: Any, **kw: Any) -> Any:
+        check_call(full, parameters, args, kw)
+        if not args and first in kw:
+            args = (kw.pop(first),)
+        if name not in _ANY_FIRST and args and type(args[0]) is not ndarray:
+            raise unsupported(args[0])
+        COUNT.launches += 1
+        COUNT.syncs += sync or (name == "where" and len(args) == 1)
+        out = _out_argument(parameters, args, kw)
+        with np.errstate(all="ignore"):
+            try:
+                r = impl(*[unwrap(x) for x in args], **{k: unwrap(v) for k, v in kw.items()})
+            except IndexError as e:
+                if name in _INDEXING:
+                    raise UndefinedOnDevice(f"{full}: {e}; CuPy wraps such an index around without a word") from e
+                raise
+        if out is not None:
+            return out
+        if type(r) is np.ndarray and r.base is None and r.flags.c_contiguous and r.dtype.char in _NUMERIC:
+            return adopt(r)
+        if name in _PLAIN:
+            return r
+        return wrap(r, tuple(_arrays((args, tuple(kw.values())), [])))
+
+    f.__name__ = f.__qualname__ = name
+    f.__module__ = module
+    f.__doc__ = f"{full}, computed by NumPy."
+    return f
+
+
+def _out_argument(parameters: list[str], args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
+    out = kw.get("out")
+    if out is None and "out" in parameters and len(args) > parameters.index("out"):
+        out = args[parameters.index("out")]
+    return out if type(out) is ndarray else None
+
+
+def _widened(impl: Callable[..., Any], product: bool) -> Callable[..., Any]:
+    """Half types are added up in float32 and rounded once, as cuBLAS and CuPy's reductions do."""
+
+    @functools.wraps(impl)
+    def f(*args: Any, **kw: Any) -> Any:
+        narrow = [a.dtype for a in _host_arrays(args) if a.dtype.char == "E" or (product and a.dtype.char == "e")]
+        if not narrow:
+            return impl(*args, **kw)
+        others = [a.dtype for a in _host_arrays(args) if a.dtype not in narrow and a.dtype.kind in "fc"]
+        back = kw.pop("dtype", None) or (narrow[0] if not others and len(set(narrow)) == 1 else None)
+        out = kw.pop("out", None)
+        r = impl(*_to_float32(args), **kw)
+        r = np.asarray(r) if back is None else np.asarray(r).astype(back)
+        if out is not None:
+            out[...] = r
+        return r
+
+    return f
+
+
+def _host_arrays(x: Any) -> list[np.ndarray]:
+    if isinstance(x, np.ndarray):
+        return [x]
+    return [a for e in x for a in _host_arrays(e)] if isinstance(x, (list, tuple)) else []
+
+
+def _to_float32(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return x.astype(np.float32) if x.dtype.char in "eE" else x
+    return type(x)(_to_float32(e) for e in x) if isinstance(x, (list, tuple)) else x
+
+
+def _silent_linalg(impl: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """CuPy raises for shapes and dtypes, never for values: a singular or indefinite matrix gives NaN."""
+
+    def f(a: Any, *args: Any, **kw: Any) -> Any:
+        if a.dtype.char in "eE":
+            raise TypeError(f"array type {a.dtype.name} is unsupported in linalg")
+        try:
+            return impl(a, *args, **kw)
+        except np.linalg.LinAlgError as e:
+            if not any(w in str(e) for w in ("Singular", "positive definite", "converge")):
+                raise
+            if a.ndim > 2:
+                rest = [x for x in args if isinstance(x, np.ndarray)]
+                parts = [f(m, *(x[i] if x.ndim >= a.ndim - 1 and x.shape[0] == a.shape[0] else x for x in rest), **kw)
+                         for i, m in enumerate(a)]
+                return np.stack(parts)
+            shape = args[0].shape if name == "solve" else a.shape
+            return np.full(shape, np.nan, a.dtype if a.dtype.kind in "fc" else np.float64)
+
+    return f
+
+
+# ---- functions with rules of their own --------------------------------------------------------------
+
+
+def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", subok: bool = False, ndmin: int = 0, *,
+          blocking: bool = False) -> ndarray:
+    """A device array from a host or device array, numbers, or nested lists of them."""
+    if subok:
+        raise NotInStandin("array(subok=True)")
+    order = order or "K"
+    if type(obj) is not ndarray and hasattr(obj, "__cuda_array_interface__"):
+        obj = _from_interface(obj)
+    if type(obj) is ndarray:
+        dt = obj.dtype if dtype is None else check_dtype(dtype)
+        if copy is False and dt != obj.dtype:
+            raise ValueError("Unable to avoid copy while creating an array as requested.")
+        r = obj.astype(dt, order) if copy or dt != obj.dtype else obj
+        if not copy and order in "CF" and not (r.flags.c_contiguous if order == "C" else r.flags.f_contiguous):
+            r = r.copy(order)
+        return r[(None,) * (ndmin - r.ndim)] if r.ndim < ndmin else r
+    if _arrays(obj, []):                        # a list of device arrays
+        COUNT.launches += 1
+        return adopt(np.array(unwrap(obj), dtype=dtype, ndmin=ndmin))
+    if dtype is not None:
+        check_dtype(dtype)
+    a = np.array(obj, dtype=dtype, ndmin=ndmin, copy=None)
+    return upload(a, order)
+
+
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False) -> ndarray:
+    """`a` itself when it is a device array of that dtype, else a device array made of it."""
+    return array(a, dtype, copy, order or "K", blocking=blocking) if copy is not None else array(a, dtype, None, order or "K")
+
+
+def asanyarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = False) -> ndarray:
+    """asarray."""
+    return asarray(a, dtype, order)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
+    """`a` in C order, at least one-dimensional as in CuPy."""
+    r = array(a, dtype, None, "C")
+    return r if r.ndim else r.reshape(1)
+
+
+def asfortranarray(a: Any, dtype: Any = None) -> ndarray:
+    """`a` in Fortran order."""
+    return array(a, dtype, None, "F")
+
+
+def copy(a: Any, order: str = "K") -> ndarray:
+    """A copy of `a`."""
+    if type(a) is not ndarray:
+        return array(a, order=order)
+    return a.copy(order)
+
+
+def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True) -> np.ndarray:
+    """A host copy of `a`; a host array is returned as it is."""
+    if type(a) is ndarray:
+        return a.get(stream, order, out, blocking)
+    r = np.asarray(a, order=order)               # type: ignore[call-overload]
+    if out is not None:
+        out[...] = r
+        return out
+    return r
+
+
+def empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
+    """An uninitialised array."""
+    return new(shape, dtype, order)
+
+
+def zeros(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
+    """An array of zeros."""
+    return new(shape, dtype, order, 0)
+
+
+def ones(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
+    """An array of ones."""
+    return new(shape, dtype, order, 1)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> ndarray:
+    """An array of one value."""
+    if isinstance(fill_value, np.ndarray):
+        raise unsupported(fill_value)
+    v = unwrap(fill_value)
+    return new(shape, np.asarray(v).dtype if dtype is None else dtype, order, v)
+
+
+def _like(prototype: Any, dtype: Any, order: str, subok: Any, shape: Any, fill: Any) -> ndarray:
+    if subok is not None:
+        raise TypeError("subok is not supported yet")
+    if type(prototype) is not ndarray:
+        raise unsupported(prototype)
+    f = prototype.flags
+    if order in "KA":
+        order = "F" if f.f_contiguous and not f.c_contiguous else "C"
+    return new(prototype.shape if shape is None else shape, prototype.dtype if dtype is None else dtype, order, fill)
+
+
+def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> ndarray:
+    """An uninitialised array of the shape and dtype of another."""
+    return _like(prototype, dtype, order, subok, shape, None)
+
+
+def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> ndarray:
+    """Zeros of the shape and dtype of another array."""
+    return _like(a, dtype, order, subok, shape, 0)
+
+
+def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> ndarray:
+    """Ones of the shape and dtype of another array."""
+    return _like(a, dtype, order, subok, shape, 1)
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> ndarray:
+    """One value in the shape and dtype of another array."""
+    return _like(a, dtype, order, subok, shape, unwrap(fill_value))
+
+
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = None) -> None:
+    """Writes `src` into `dst`, broadcasting."""
+    if type(dst) is not ndarray:
+        raise unsupported(dst)
+    COUNT.launches += 1
+    s = unwrap(src)
+    if BFLOAT16 is not None and isinstance(s, np.ndarray) and BFLOAT16 in (s.dtype, dst.dtype):
+        casting = "unsafe"
+    with np.errstate(all="ignore"):
+        np.copyto(dst._a, s, casting=casting, where=True if where is None else unwrap(where))  # type: ignore[arg-type]
+
+
+def result_type(*args: Any) -> np.dtype:
+    """The dtype that the promotion of the arguments gives."""
+    return np.result_type(*[x.dtype if type(x) is ndarray else x for x in args])
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """Whether a cast is allowed by the rule `casting`."""
+    return np.can_cast(from_.dtype if type(from_) is ndarray else from_, to, casting)    # type: ignore[arg-type]
+
+
+def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    """Whether two arrays share memory."""
+    return np.shares_memory(a._a, b._a, max_work)
+
+
+def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    """Whether two arrays may share memory."""
+    return np.may_share_memory(a._a, b._a)
+
+
+def get_array_module(*args: Any) -> Any:
+    """`cupy` if an argument is a device array, else numpy."""
+    from .namespace import cupy
+
+    return cupy if any(isinstance(a, ndarray) for a in args) else np
+
+
+def from_dlpack(array: Any, device: Any = None, copy: Any = None) -> ndarray:
+    """A device array that shares memory with another device array; host arrays are refused, as in CuPy."""
+    if type(array) is ndarray:
+        return view(array._a.view(), array)
+    kind = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else None
+    if kind == 1:
+        raise TypeError("CPU arrays cannot be directly imported to CuPy. Use `cupy.array(numpy.from_dlpack(input))` instead.")
+    raise NotInStandin("from_dlpack of an array of another library")
+
+
+def _from_interface(obj: Any) -> ndarray:
+    """A view of what `__cuda_array_interface__` describes."""
+    from .memory import MemoryPointer, UnownedMemory
+
+    d = obj.__cuda_array_interface__
+    dt = np.dtype(d["typestr"])
+    n = int(np.prod(d["shape"])) * dt.itemsize
+    memory = MemoryPointer(UnownedMemory(d["data"][0], n, obj), 0)
+    return ndarray(d["shape"], dt, memory, d.get("strides"))
+
+
+def as_strided(x: Any, shape: Any = None, strides: Any = None) -> ndarray:
+    """A view of `x` with the given shape and strides; nothing is checked, as in CuPy."""
+    if type(x) is not ndarray:
+        raise unsupported(x)
+    return view(np.lib.stride_tricks.as_strided(x._a, shape, strides), x)
+
+
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> ndarray:
+    """A view of all windows of a shape."""
+    if type(x) is not ndarray:
+        raise unsupported(x)
+    return view(np.lib.stride_tricks.sliding_window_view(x._a, window_shape, axis, writeable=writeable), x)
+
+
+def repeat(a: Any, repeats: Any, axis: Any = None) -> ndarray:
+    """`a` with each element repeated; `repeats` is a number or a list of them, never a device array."""
+    if isinstance(repeats, ndarray):
+        raise ValueError("cupy.ndaray cannot be specified as `repeats` argument.")
+    if type(a) is not ndarray:
+        raise unsupported(a)
+    COUNT.launches += 1
+    return adopt(np.repeat(a._a, repeats, axis))
+
+
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> ndarray:
+    """`a` limited to [a_min, a_max]."""
+    if type(a) is not ndarray:
+        raise unsupported(a)
+    if a_min is None and a_max is None:
+        raise ValueError("array_clip: must set either max or min")
+    COUNT.launches += 1
+    dt = a.dtype
+    lo, hi = (np.asarray(v, dt) if type(v) in (int, float) and dt.kind in "fV" else unwrap(v) for v in (a_min, a_max))
+    with np.errstate(all="ignore"):
+        r = a._a if lo is None else np.maximum(a._a, lo)
+        r = r if hi is None else np.minimum(r, hi)
+    if out is None:
+        return adopt(np.ascontiguousarray(r) if r.ndim else np.asarray(r))
+    out._a[...] = r
+    return out
+
+
+def broadcast_arrays(*args: Any) -> list[ndarray]:
+    """The arguments broadcast against each other, as views."""
+    shape = np.broadcast_shapes(*(a.shape for a in args))
+    return [view(np.broadcast_to(a._a, shape), a) for a in args]
+
+
+def piecewise(*args: Any) -> Any:
+    """Not modelled."""
+    raise NotInStandin(f"piecewise exists in CuPy {api()['cupy']} but not in the stand-in")
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> ndarray:
+    """A 0-d array: whether shapes and elements agree."""
+    COUNT.launches += 1
+    return adopt(np.asarray(np.array_equal(unwrap(a1), unwrap(a2), equal_nan)))
+
+
+def vdot(a: Any, b: Any) -> ndarray:
+    """The dot product of two flattened arrays."""
+    return function("cupy", "vdot", {"parameters": ["a", "b"]}, np.vdot)(a, b)
+
+
+OWN: dict[str, dict[str, Any]] = {
+    "cupy": {f.__name__: f for f in (
+        array, asarray, asanyarray, ascontiguousarray, asfortranarray, copy, asnumpy, empty, zeros, ones, full, empty_like,
+        zeros_like, ones_like, full_like, copyto, result_type, can_cast, shares_memory, may_share_memory, get_array_module,
+        from_dlpack, repeat, clip, broadcast_arrays, piecewise, array_equal)},
+    "cupy.lib.stride_tricks": {"as_strided": as_strided, "sliding_window_view": sliding_window_view},
+}
+__all__ = ["OWN", "cast", "check_call", "function"]

@@ -1,0 +1,162 @@
+"""The module tree: `cupy`, `cupyx` and their submodules, whose names are those of the real ones (api.json)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import types
+from typing import Any
+
+import numpy as np
+
+from . import cuda, functions, rand, raw
+from .array import adopt, install_operators, is_scalar, ndarray, unsupported
+from .memory import DEFAULT_POOL, OutOfMemoryError
+from .state import COUNT, NotInStandin, api
+from .ufunc import ufunc
+
+# NumPy or SciPy module that computes each device module
+_BEHIND = {"cupy": "numpy", "cupy.linalg": "numpy.linalg", "cupy.fft": "numpy.fft", "cupyx.scipy.special": "scipy.special",
+           "cupyx.scipy.linalg": "scipy.linalg", "cupyx.scipy.signal": "scipy.signal", "cupyx.scipy.ndimage": "scipy.ndimage"}
+_CONSTANTS = {"Inf": np.inf, "Infinity": np.inf, "PINF": np.inf, "infty": np.inf, "NINF": -np.inf, "NAN": np.nan,
+              "NaN": np.nan, "PZERO": 0.0, "NZERO": -0.0}
+
+
+class Module(types.ModuleType):
+    """A module whose names are looked up in the snapshot of the real one at first use."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        spec = api()["modules"].get(self.__name__, {}).get(name)
+        if spec is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = _resolve(self.__name__, name, spec)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *api()["modules"].get(self.__name__, {})})
+
+
+def _resolve(module: str, name: str, spec: dict[str, Any]) -> Any:
+    own = functions.OWN.get(module, {}).get(name)
+    if own is not None:
+        return own
+    if module == "cupy.random":
+        return rand.lookup(name)
+    if spec.get("numpy") or (module == "cupy" and name in _CONSTANTS):
+        return _CONSTANTS.get(name, getattr(np, name, None))
+    behind = _BEHIND.get(module)
+    impl = None
+    if behind is not None:
+        try:
+            impl = getattr(importlib.import_module(behind), name, None)
+        except ImportError as e:
+            raise NotInStandin(f"{module}.{name} needs {behind}") from e
+    if impl is not None and spec["kind"] == "ufunc":
+        return ufunc(name, spec) if module == "cupy" else Special(module, name, spec, impl)
+    if impl is not None and spec["kind"] == "function":
+        return functions.function(module, name, spec, impl)
+    raise NotInStandin(f"{module}.{name} exists in CuPy {api()['cupy']} but not in the stand-in")
+
+
+class Special:
+    """A ufunc of cupyx.scipy.special: SciPy's values, the dtypes of CuPy's type table."""
+
+    def __init__(self, module: str, name: str, spec: dict[str, Any], impl: Any) -> None:
+        self.name = self.__name__ = name
+        self.types, self.nin, self.nout, self._impl = spec["types"].split(), spec["nin"], spec["nout"], impl
+        self._result = functools.cache(self._find)
+
+    def _find(self, dtypes: tuple[np.dtype, ...]) -> np.dtype:
+        for t in self.types:
+            ins, out = t.split("->")
+            if "E" not in t and all(np.can_cast(d, c, "safe") for d, c in zip(dtypes, ins, strict=True)):
+                return np.dtype(out[0])
+        raise TypeError(f"Wrong type ({dtypes}) of arguments for cupyx_scipy_special_{self.name}")
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        u = []
+        for x in args[: self.nin]:
+            if type(x) is not ndarray and not is_scalar(x):
+                raise unsupported(x)
+            u.append(x._a if type(x) is ndarray else x)
+        COUNT.launches += 1
+        arrays = [x.dtype for x in u if isinstance(x, np.ndarray)]
+        weak = np.result_type(*u)
+        dt = self._result(tuple(x.dtype if isinstance(x, np.ndarray) else (arrays[0] if arrays and arrays[0].kind == "f" else weak)
+                                for x in u))
+        with np.errstate(all="ignore"):
+            r = np.asarray(self._impl(*u)).astype(dt, copy=False)
+        if out is None:
+            return adopt(np.ascontiguousarray(r) if r.ndim else r)
+        out._a[...] = r
+        return out
+
+
+def _tree() -> dict[str, Module]:
+    names = ["cupy", "cupy.linalg", "cupy.fft", "cupy.random", "cupy.cuda", "cupy.cuda.runtime", "cupy.testing", "cupy.lib",
+             "cupy.lib.stride_tricks", "cupyx", "cupyx.scipy", "cupyx.scipy.special", "cupyx.scipy.linalg", "cupyx.scipy.signal",
+             "cupyx.scipy.ndimage", "cupyx.profiler"]
+    tree: dict[str, Module] = {}
+    for n in names:
+        m = tree[n] = Module(n)
+        m.__path__ = []          # a package: `import cupy.linalg` looks no further
+        parent, _, last = n.rpartition(".")
+        if parent:
+            setattr(tree[parent], last, m)
+    return tree
+
+
+TREE = _tree()
+cupy = TREE["cupy"]
+cupyx = TREE["cupyx"]
+
+
+def _rsqrt(x: Any) -> Any:
+    return cupy.reciprocal(cupy.sqrt(x))
+
+
+@contextlib.contextmanager
+def _errstate(**kw: Any) -> Any:
+    unknown = set(kw) - {"divide", "over", "under", "invalid", "linalg", "fallback_mode"}
+    if unknown:
+        raise TypeError(f"errstate() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    if kw.get("linalg") == "raise":
+        raise NotInStandin("errstate(linalg='raise')")
+    yield
+
+
+def _assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0, err_msg: str = "", verbose: bool = True) -> None:
+    np.testing.assert_allclose(functions.asnumpy(actual), functions.asnumpy(desired), rtol, atol, err_msg=err_msg, verbose=verbose)
+
+
+def _assert_array_equal(x: Any, y: Any, err_msg: str = "", verbose: bool = True, strides_check: bool = False, **kw: Any) -> None:
+    np.testing.assert_array_equal(functions.asnumpy(x), functions.asnumpy(y), err_msg=err_msg, verbose=verbose)
+
+
+def _fill() -> None:
+    """Puts what has an implementation of its own into the modules."""
+    cupy.__version__ = api()["cupy"]
+    for n, v in {"ndarray": ndarray, "ufunc": ufunc, "RawKernel": raw.RawKernel, "RawModule": raw.RawModule,
+                 "is_available": lambda: True, "get_default_memory_pool": lambda: DEFAULT_POOL,
+                 "get_default_pinned_memory_pool": lambda: cuda.PINNED_POOL}.items():
+        setattr(cupy, n, v)
+    for name, table in (("cupy.cuda", cuda.CUDA), ("cupy.cuda.runtime", cuda.RUNTIME), ("cupyx", cuda.PINNED)):
+        for n, v in table.items():
+            setattr(TREE[name], n, v)
+    cupy.cuda.runtime.__dict__.setdefault("__name__", "cupy.cuda.runtime")
+    cupy.cuda.compiler = types.SimpleNamespace(CompileException=raw.CompileException)
+    cupy.cuda.OutOfMemoryError = OutOfMemoryError
+    cupy._core = types.SimpleNamespace(ndarray=ndarray, ufunc=ufunc)
+    cupyx.rsqrt, cupyx.errstate = _rsqrt, _errstate
+    cupyx.scatter_add = lambda a, slices, value: cupy.add.at(a, slices, value)
+    cupyx.scatter_max = lambda a, slices, value: cupy.maximum.at(a, slices, value)
+    cupyx.scatter_min = lambda a, slices, value: cupy.minimum.at(a, slices, value)
+    cupy.testing.assert_allclose, cupy.testing.assert_array_equal = _assert_allclose, _assert_array_equal
+    install_operators(cupy, functions.check_call)
+
+
+_fill()

@@ -1,0 +1,57 @@
+"""What all parts share: the API snapshot, settings, counters, and the exceptions of the stand-in."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+@functools.cache
+def api() -> dict[str, Any]:
+    """The public surface of the real CuPy, from api.json (see snapshot.py)."""
+    return json.loads((Path(__file__).parent / "api.json").read_text())
+
+
+class NotInStandin(NotImplementedError):
+    """A name that CuPy has and the stand-in does not model."""
+
+
+class UndefinedOnDevice(RuntimeError):
+    """An operation that CuPy carries out without a word and whose result on a GPU is undefined, or not NumPy's."""
+
+
+class Settings:
+    """How kernels run: mode (fast, checked), order of threads (forward, reverse, random), seed, coverage.
+
+    Start values come from LUCID_CUSIM_MODE, LUCID_CUSIM_ORDER, LUCID_CUSIM_SEED and LUCID_CUSIM_COVERAGE.
+    """
+
+    def __init__(self) -> None:
+        self.mode = os.environ.get("LUCID_CUSIM_MODE", "fast")
+        self.order = os.environ.get("LUCID_CUSIM_ORDER", "random")
+        self.seed = int(os.environ.get("LUCID_CUSIM_SEED", "0"))
+        self.coverage = os.environ.get("LUCID_CUSIM_COVERAGE", "0") not in ("", "0")
+
+
+class Counters:
+    """launches, syncs, h2d_bytes, d2h_bytes, and raw: launches of RawKernel alone."""
+
+    __slots__ = ("launches", "syncs", "h2d_bytes", "d2h_bytes", "raw")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Sets all to zero."""
+        self.launches = self.syncs = self.h2d_bytes = self.d2h_bytes = self.raw = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by name."""
+        return {n: getattr(self, n) for n in self.__slots__}
+
+
+SETTINGS = Settings()
+COUNT = Counters()
