@@ -48,9 +48,36 @@ short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 
-_SUBMODULES = frozenset(("amp", "cuda", "datasets", "examples", "fft", "functional", "fusion", "io", "linalg", "nn", "optim", "profiler", "random", "special", "testing", "utils"))
-_ELSEWHERE = {"manual_seed": ".random", "seed": ".random", "initial_seed": ".random", "get_rng_state": ".random", "set_rng_state": ".random", "Generator": ".storage.random",
-              "save": ".io", "load": ".io"}
+_SUBMODULES = frozenset(
+    (
+        "amp",
+        "cuda",
+        "datasets",
+        "examples",
+        "fft",
+        "functional",
+        "fusion",
+        "io",
+        "linalg",
+        "nn",
+        "optim",
+        "profiler",
+        "random",
+        "special",
+        "testing",
+        "utils",
+    )
+)
+_ELSEWHERE = {
+    "manual_seed": ".random",
+    "seed": ".random",
+    "initial_seed": ".random",
+    "get_rng_state": ".random",
+    "set_rng_state": ".random",
+    "Generator": ".storage.random",
+    "save": ".io",
+    "load": ".io",
+}
 
 from .functional import PUBLIC as _PUBLIC  # noqa: E402  (attaches the methods that are overloads)
 
@@ -65,6 +92,7 @@ def __getattr__(name: str) -> _Any:
             found = getattr(_importlib.import_module(_ELSEWHERE[name], __name__), name)
         else:
             from .autograd.record import OPS, recorder
+
             op = OPS.get(name)
             if op is None or not op.public:
                 raise AttributeError(f"module 'lucid' has no attribute {name!r}")
@@ -76,5 +104,10 @@ def __getattr__(name: str) -> _Any:
 def __dir__() -> list[str]:
     """Every public name."""
     from .autograd.record import OPS
-    names = {n for n in globals() if not n.startswith("_")} | {n for n in _PUBLIC if "." not in n} | {n for n, op in OPS.items() if op.public}
+
+    names = (
+        {n for n in globals() if not n.startswith("_")}
+        | {n for n in _PUBLIC if "." not in n}
+        | {n for n, op in OPS.items() if op.public}
+    )
     return sorted(names | _SUBMODULES | set(_ELSEWHERE))

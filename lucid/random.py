@@ -22,7 +22,9 @@ State = tuple[int, int]
 
 
 def manual_seed(seed: int) -> Generator:
-    """The CPU's default generator, after the default generators of all devices were put at the start of `seed`."""
+    """The CPU's default generator, after the default generators of all devices were put at the start of
+    `seed`.
+    """
     seed_all(seed)
     return default_generator("cpu")
 
@@ -51,7 +53,8 @@ def set_rng_state(state: State, device: Device | str = "cpu") -> None:
 
 @contextmanager
 def fork_rng(devices: Iterable[Device | str] | None = None, enabled: bool = True) -> Iterator[None]:
-    """A context in which draws leave no trace: the generators of `devices` (None: of all in use) get their states back.
+    """A context in which draws leave no trace: the generators of `devices` (None: of all in use) get their
+    states back.
 
     >>> import lucid
     >>> before = lucid.get_rng_state()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,34 +12,18 @@ from .autograd import hooks as _hooks
 from .autograd import inplace as _inplace
 from .autograd.engine import Engine
 from .autograd.impl import TensorImpl, describe, require_differentiable
-from .autograd.mode import GRAD, mode
-from .autograd.node import Node
-from .autograd.record import _PARAMETER, RECORDED, recorder
+from .autograd.literal import holds_arrays, host_array, python_dtype
+from .autograd.operands import operand
+from .autograd.record import PARAMETER, RECORDED
+from .autograd.transfer import transfer
 from .errors import DtypeError, GradError, LucidError, ShapeError
 from .ops.registry import OPS
 from .storage.backend import Backend, backend_of
 from .storage.device import Device
-from .storage.dtype import as_dtype, get_default_dtype, is_differentiable
+from .storage.dtype import NAMES, as_dtype, get_default_dtype, is_differentiable
 from .storage.storage import Storage, ViewStorage
 
 F = RECORDED
-
-
-class TransferNode(Node):
-    """The backward step of a copy between devices: the gradient travels back."""
-
-    __slots__ = ("backend", "source")
-    node_name = "to_device"
-
-    def __init__(self, edge: Any, backend: Backend, source: Backend) -> None:
-        super().__init__((edge,))
-        self.backend, self.source = backend, source
-
-    def apply(self, g: Any) -> tuple[Any]:
-        return (self.source.from_numpy(self.backend.to_numpy(g)),)
-
-    def apply_for_graph(self, g: Any) -> tuple[Any]:
-        return (g.to(self.source.device),)
 
 
 class Tensor(TensorImpl):
@@ -149,14 +132,16 @@ class Tensor(TensorImpl):
 
     def __bool__(self) -> bool:
         if self.storage.array.size != 1:
-            raise LucidError(f"bool: the truth value of a tensor with {self.numel()} elements ({describe(self)}) is ambiguous; use .any() or .all()")
+            raise LucidError(
+                f"bool: the truth value of a tensor with {self.numel()} elements ({describe(self)}) is ambiguous; use .any() or .all()"
+            )
         return bool(self.storage.array.reshape(()))
 
     def __float__(self) -> float:
-        return builtins.float(self.item())
+        return float(self.item())
 
     def __int__(self) -> int:
-        return builtins.int(self.item())
+        return int(self.item())
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -164,7 +149,7 @@ class Tensor(TensorImpl):
     def __index__(self) -> int:
         if self.dtype.kind not in "iub":
             raise DtypeError(f"index: only integer tensors can be used as an index, got {describe(self)}")
-        return builtins.int(self.item())
+        return int(self.item())
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:
@@ -176,7 +161,11 @@ class Tensor(TensorImpl):
 
     def __repr__(self) -> str:
         a = self.storage.backend.to_numpy(self.storage.array)
-        body = np.array2string(a, separator=", ", prefix="tensor(", threshold=1000, precision=4) if a.ndim else np.array2string(np.asarray(a), precision=4)
+        body = (
+            np.array2string(a, separator=", ", prefix="tensor(", threshold=1000, precision=4)
+            if a.ndim
+            else np.array2string(np.asarray(a), precision=4)
+        )
         parts = [body]
         if self.device.type != "cpu":
             parts.append(f"device='{self.device}'")
@@ -210,7 +199,9 @@ class Tensor(TensorImpl):
         """
         if not force:
             if self.requires_grad:
-                raise GradError("numpy: the tensor requires grad, so its data would leave the graph; use .detach().numpy()")
+                raise GradError(
+                    "numpy: the tensor requires grad, so its data would leave the graph; use .detach().numpy()"
+                )
             if self.is_cuda:
                 raise LucidError(f"numpy: the tensor is on {self.device}; use .cpu().numpy()")
         return self.storage.backend.to_numpy(self.storage.array)
@@ -226,11 +217,18 @@ class Tensor(TensorImpl):
         return self.storage.array.__dlpack_device__()
 
     def __reduce__(self) -> Any:
-        return _unpickle, (type(self), self.numpy(force=True), self.requires_grad and self.is_leaf, str(self.device))
+        return _unpickle, (
+            type(self),
+            self.numpy(force=True),
+            self.requires_grad and self.is_leaf,
+            str(self.device),
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
-            raise GradError("deepcopy: only leaves can be copied deeply (this tensor has a grad_fn); use .detach().clone()")
+            raise GradError(
+                "deepcopy: only leaves can be copied deeply (this tensor has a grad_fn); use .detach().clone()"
+            )
         found = memo.get(id(self))
         if found is None:
             backend = self.storage.backend
@@ -252,11 +250,11 @@ class Tensor(TensorImpl):
         for a in args:
             if isinstance(a, TensorImpl):
                 device, dtype = a.storage.backend.device, a.storage.array.dtype
-            elif isinstance(a, (str, Device)) and not (isinstance(a, str) and a in _DTYPE_STRINGS):
+            elif isinstance(a, (str, Device)) and not (isinstance(a, str) and a in NAMES):
                 device = a
             elif isinstance(a, bool):
                 pass
-            elif isinstance(a, builtins.int):
+            elif isinstance(a, int):
                 device = Device("cuda", a)
             elif a is not None:
                 dtype = a
@@ -266,7 +264,7 @@ class Tensor(TensorImpl):
         if device is not None:
             target = backend_of(device)
             if target is not self.storage.backend:
-                out = _transfer(out, target)
+                out = transfer(out, target)
         if dtype is not None and as_dtype(dtype) is not out.storage.array.dtype:
             out = F.cast(out, as_dtype(dtype))
         return F.clone(out) if copy and out is self else out
@@ -287,65 +285,20 @@ class Tensor(TensorImpl):
         """The tensor with the dtype and device of another."""
         return self.to(other)
 
-    def float(self) -> Tensor:
-        """The tensor in float32."""
-        return self.to(dtype="float32")
-
-    def double(self) -> Tensor:
-        """The tensor in float64."""
-        return self.to(dtype="float64")
-
-    def half(self) -> Tensor:
-        """The tensor in float16."""
-        return self.to(dtype="float16")
-
-    def bfloat16(self) -> Tensor:
-        """The tensor in bfloat16."""
-        return self.to(dtype="bfloat16")
-
-    def long(self) -> Tensor:
-        """The tensor in int64."""
-        return self.to(dtype="int64")
-
-    def int(self) -> Tensor:
-        """The tensor in int32."""
-        return self.to(dtype="int32")
-
-    def short(self) -> Tensor:
-        """The tensor in int16."""
-        return self.to(dtype="int16")
-
-    def char(self) -> Tensor:
-        """The tensor in int8."""
-        return self.to(dtype="int8")
-
-    def byte(self) -> Tensor:
-        """The tensor in uint8."""
-        return self.to(dtype="uint8")
-
-    def bool(self) -> Tensor:
-        """The tensor as bools: whether each element is nonzero."""
-        return self.to(dtype="bool")
-
-    def cfloat(self) -> Tensor:
-        """The tensor in complex64."""
-        return self.to(dtype="complex64")
-
-    def cdouble(self) -> Tensor:
-        """The tensor in complex128."""
-        return self.to(dtype="complex128")
-
     # ---- autograd ----
 
-    def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: Any = False, inputs: Any = None) -> None:
+    def backward(
+        self, gradient: Any = None, retain_graph: Any = None, create_graph: Any = False, inputs: Any = None
+    ) -> None:
         """Nothing; writes gradients of this tensor into the `.grad` of every leaf below it (or of `inputs` only).
 
         gradient: the gradient of this tensor, needed unless it has one element. See `Engine.backward`.
         """
         if inputs is None:
-            Engine.backward(self, gradient, builtins.bool(retain_graph), builtins.bool(create_graph))
+            Engine.backward(self, gradient, bool(retain_graph), bool(create_graph))
             return
         from .autograd.functional import backward
+
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
     def requires_grad_(self, requires_grad: Any = True) -> Tensor:
@@ -353,8 +306,10 @@ class Tensor(TensorImpl):
         if requires_grad:
             require_differentiable(self.dtype)
         elif self.edge is not None:
-            raise GradError("requires_grad_: only leaves can stop requiring grad (this tensor has a grad_fn); use .detach()")
-        self.requires_grad = builtins.bool(requires_grad)
+            raise GradError(
+                "requires_grad_: only leaves can stop requiring grad (this tensor has a grad_fn); use .detach()"
+            )
+        self.requires_grad = bool(requires_grad)
         return self
 
     def detach(self) -> Tensor:
@@ -397,9 +352,14 @@ class Tensor(TensorImpl):
         _hooks.retain_grad(self)
 
     @property
-    def retains_grad(self) -> builtins.bool:
+    def retains_grad(self) -> bool:
         """Whether `retain_grad` was called on this non-leaf."""
-        return self.edge is not None and self.edge.hooks is not None and self.edge.hooks.retain is not None and self.edge.hooks.retain() is self
+        return (
+            self.edge is not None
+            and self.edge.hooks is not None
+            and self.edge.hooks.retain is not None
+            and self.edge.hooks.retain() is self
+        )
 
     # ---- in place ----
 
@@ -408,26 +368,30 @@ class Tensor(TensorImpl):
         _inplace.check_writable(self, "copy_")
         source = source if isinstance(source, TensorImpl) else tensor(source, device=self.device)
         source = source.to(self.device, self.dtype)
-        return _inplace.write(self, F.expand(source, self.shape) if source.shape != self.shape else source, "copy_")
+        return _inplace.write(
+            self, F.expand(source, self.shape) if source.shape != self.shape else source, "copy_"
+        )
 
     def __setitem__(self, index: Any, value: Any) -> None:
         from .functional.index import setitem
+
         setitem(self, index, value)
 
     def __getitem__(self, index: Any) -> Tensor:
         from .functional.index import getitem
+
         return getitem(self, index)
 
     # ---- operators ----
 
     def __rsub__(self, y: Any) -> Tensor:
-        return F.sub(y, self)
+        return F.sub(operand(OPS["sub"], y, (self,)), self)
 
     def __rtruediv__(self, y: Any) -> Tensor:
-        return F.div(y, self)
+        return F.div(operand(OPS["div"], y, (self,)), self)
 
     def __rpow__(self, y: Any) -> Tensor:
-        return F.pow(y, self)
+        return F.pow(operand(OPS["pow"], y, (self,)), self)
 
     def __rmatmul__(self, y: Any) -> Tensor:
         return F.matmul(y, self)
@@ -448,32 +412,6 @@ class Tensor(TensorImpl):
         return F.remainder(y, self)
 
 
-_OPERATORS = {
-    "add": ("__add__", "__radd__"), "sub": ("__sub__",), "mul": ("__mul__", "__rmul__"), "div": ("__truediv__",), "neg": ("__neg__",), "pow": ("__pow__",), "abs": ("__abs__",),
-    "matmul": ("__matmul__",), "eq": ("__eq__",), "ne": ("__ne__",), "lt": ("__lt__",), "le": ("__le__",), "gt": ("__gt__",), "ge": ("__ge__",),
-    "bitwise_and": ("__and__", "__rand__"), "bitwise_or": ("__or__", "__ror__"), "bitwise_xor": ("__xor__", "__rxor__"), "bitwise_not": ("__invert__",),
-    "left_shift": ("__lshift__",), "right_shift": ("__rshift__",),
-}
-_INPLACE_OPERATORS = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div", "__ipow__": "pow", "__iand__": "bitwise_and",
-                      "__ior__": "bitwise_or", "__ixor__": "bitwise_xor", "__ifloordiv__": "floor_divide", "__imod__": "remainder"}
-_DTYPE_STRINGS = frozenset(("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128"))
-
-
-class _LazyMethod:
-    """Stands for an op's method until its first use: generating all recorders at import would cost 60 ms."""
-
-    __slots__ = ("name", "make")
-
-    def __init__(self, name: str, make: Callable[[], Any]) -> None:
-        self.name, self.make = name, make
-
-    def __get__(self, instance: Any, owner: Any) -> Any:
-        function = self.make()
-        if vars(Tensor).get(self.name) is self:
-            setattr(Tensor, self.name, function)
-        return function if instance is None else function.__get__(instance, owner)
-
-
 class Parameter(Tensor):
     """A tensor that a module registers as trainable when it is assigned as an attribute. Requires grad by default."""
 
@@ -482,7 +420,7 @@ class Parameter(Tensor):
         source = data if isinstance(data, TensorImpl) else tensor(() if data is None else data)
         if requires_grad:
             require_differentiable(source.dtype)
-        t.storage, t.requires_grad = source.storage, builtins.bool(requires_grad)
+        t.storage, t.requires_grad = source.storage, bool(requires_grad)
         t.edge = t.grad = t.accumulate = t.base = None
         return t
 
@@ -491,26 +429,7 @@ class Parameter(Tensor):
 
 
 TensorImpl.tensor_class = Tensor
-_PARAMETER.append(Parameter)
-
-
-def _attach() -> None:
-    from .ops.registry import OPS as table
-    for op in table.values():
-        if op.method and op.method not in vars(Tensor):
-            setattr(Tensor, op.method, _LazyMethod(op.method, lambda op=op: recorder(op)))  # type: ignore[misc]
-        if op.inplace and f"{op.name}_" not in vars(Tensor):
-            setattr(Tensor, f"{op.name}_", _LazyMethod(f"{op.name}_", lambda op=op: _inplace.method(recorder(op), f"{op.name}_")))  # type: ignore[misc]
-    for name, methods in _OPERATORS.items():
-        for m in methods:
-            # Python calls x.__radd__(y) for y + x; these ops are symmetric, so both are the op itself.
-            setattr(Tensor, m, _LazyMethod(m, lambda name=name: recorder(table[name])))  # type: ignore[misc]
-    for m, name in _INPLACE_OPERATORS.items():
-        if name in table:
-            setattr(Tensor, m, _LazyMethod(m, lambda name=name: _inplace.method(recorder(table[name]), f"{name}_")))  # type: ignore[misc]
-
-
-_attach()
+PARAMETER[0] = Parameter
 
 
 def _wrap(array: Any, backend: Backend, requires_grad: Any = False, cls: Any = Tensor) -> Any:
@@ -530,14 +449,6 @@ def _unpickle(cls: Any, array: Any, requires_grad: Any, device: str) -> Any:
     return _wrap(backend.from_numpy(array), backend, requires_grad, cls)
 
 
-def _transfer(x: Tensor, target: Backend) -> Tensor:
-    source = x.storage.backend
-    out = _wrap(target.from_numpy(source.to_numpy(x.storage.array)), target)
-    if mode.flags & GRAD and x.requires_grad:
-        out.edge, out.requires_grad = TransferNode(x.gradient_edge(), target, source), True
-    return out
-
-
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
     """A new leaf tensor with a copy of `data` (numbers, nested sequences, NumPy or CuPy arrays, tensors).
 
@@ -547,57 +458,32 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
     >>> lucid.tensor([[1, 2], [3, 4]]).shape
     (2, 2)
     """
-    backend = backend_of(device if device is not None else data.device if isinstance(data, TensorImpl) else None)
+    backend = backend_of(
+        device if device is not None else data.device if isinstance(data, TensorImpl) else None
+    )
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(data, TensorImpl):
-        array = data.storage.backend.to_numpy(data.storage.array) if data.storage.backend is not backend else data.storage.array
+        array = (
+            data.storage.backend.to_numpy(data.storage.array)
+            if data.storage.backend is not backend
+            else data.storage.array
+        )
         array = array if data.storage.backend is backend else backend.from_numpy(array)
         return _wrap(backend.xp.array(array, dtype=wanted, copy=True), backend, requires_grad)
     if type(data) is backend.ndarray and backend.ndarray is not np.ndarray:
         return _wrap(backend.xp.array(data, dtype=wanted, copy=True), backend, requires_grad)
-    array = _host_array(data)
+    array = host_array(data)
     if wanted is None:
-        wanted = as_dtype(array.dtype) if isinstance(data, (np.ndarray, np.generic)) or _holds_arrays(data) else _python_dtype(array)
+        wanted = (
+            as_dtype(array.dtype)
+            if isinstance(data, (np.ndarray, np.generic)) or holds_arrays(data)
+            else python_dtype(array)
+        )
     array = np.array(array, dtype=wanted, order="C", copy=True)
     return _wrap(backend.from_numpy(array), backend, requires_grad)
 
 
-def _host_array(data: Any) -> np.ndarray[Any, Any]:
-    try:
-        if isinstance(data, (list, tuple)) and _holds_tensors(data):
-            data = _unwrap_nested(data)
-        array = np.asarray(data)
-    except ValueError as error:
-        raise ShapeError(f"tensor: expected nested sequences of equal lengths, got {describe(data)}: {error}") from error
-    if array.dtype.kind in "OUSMm" :
-        raise DtypeError(f"tensor: expected numbers, got {describe(data)} (which NumPy reads as {array.dtype}); convert the data to numbers first")
-    return array
-
-
-def _holds_tensors(data: Any) -> builtins.bool:
-    return any(isinstance(d, TensorImpl) or isinstance(d, (list, tuple)) and _holds_tensors(d) for d in data)
-
-
-def _holds_arrays(data: Any) -> builtins.bool:
-    while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return isinstance(data, (np.ndarray, np.generic, TensorImpl))
-
-
-def _unwrap_nested(data: Any) -> Any:
-    if isinstance(data, TensorImpl):
-        return data.storage.backend.to_numpy(data.storage.array)
-    return [_unwrap_nested(d) for d in data] if isinstance(data, (list, tuple)) else data
-
-
-def _python_dtype(array: np.ndarray[Any, Any]) -> Any:
-    if not array.size and array.dtype == np.float64:
-        return get_default_dtype()
-    kind = array.dtype.kind
-    return {"f": get_default_dtype(), "c": as_dtype(complex), "b": as_dtype(bool)}.get(kind) or as_dtype(np.int64)
-
-
-def is_tensor(x: Any) -> builtins.bool:
+def is_tensor(x: Any) -> bool:
     """Whether `x` is a tensor."""
     return isinstance(x, TensorImpl)
 

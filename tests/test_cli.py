@@ -98,7 +98,7 @@ def test_training_writes_weights_history_curves_and_checkpoint(command, tmp_path
         "4.bias": (10,),
     }
     assert sorted(path.name for path in out.iterdir() if path.suffix != ".png") == [
-        "checkpoint.pt",
+        "checkpoint.safetensors",
         "history.json",
         "model.safetensors",
     ]
@@ -201,22 +201,6 @@ def test_a_finished_training_resumes_to_itself(command, tmp_path):
     assert len(report["epochs"]) == 1 and (tmp_path / "model.safetensors").read_bytes() == before
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    digits.write_atomically(path, b"old")
-
-    def fail(*names):
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", fail)
-        with pytest.raises(OSError, match="disk full"):
-            digits.write_atomically(path, b"new")
-    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
-    digits.write_atomically(path, b"new")
-    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
-
-
 # ---- what is refused ----
 
 
@@ -254,10 +238,10 @@ def test_unwritable_folder_gives_one_line(command, tmp_path):
 
 
 def test_full_disk_gives_one_line(command, tmp_path, monkeypatch):
-    def fail(path, content):
+    def fail(state, path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(digits, "write_atomically", fail)
+    monkeypatch.setattr(lucid, "save", fail)
     code, _, err = command("train", "digits", "--device", "cpu", "--out", tmp_path)
     assert code == 2 and "cannot write there: [Errno 28] No space left on device\n" in err
 
@@ -271,7 +255,9 @@ def test_cuda_without_a_gpu_gives_one_line(command, no_gpu, tmp_path):
 def test_resume_without_checkpoint_gives_one_line(command, tmp_path):
     code, _, err = command("train", "digits", "--resume", "--out", tmp_path / "never")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"no checkpoint to resume from: {tmp_path / 'never' / 'checkpoint.pt'} does not exist" in err
+    assert (
+        f"no checkpoint to resume from: {tmp_path / 'never' / 'checkpoint.safetensors'} does not exist" in err
+    )
     assert not (tmp_path / "never").exists()
 
 
@@ -288,10 +274,10 @@ def damage(path, how):
 @pytest.mark.parametrize("how", ["empty", "cut", "noise", "foreign"])
 def test_corrupt_checkpoint_gives_one_line(command, tmp_path, how):
     train(command, tmp_path, "--epochs", 1)
-    damage(tmp_path / "checkpoint.pt", how)
+    damage(tmp_path / "checkpoint.safetensors", how)
     code, _, err = command("train", "digits", "--resume", "--epochs", 2, "--out", tmp_path, "--device", "cpu")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{tmp_path / 'checkpoint.pt'} is not a readable checkpoint" in err
+    assert str(tmp_path / "checkpoint.safetensors") in err and "; train without resume" in err
 
 
 def test_resume_refuses_what_contradicts_the_checkpoint(command, tmp_path):

@@ -45,11 +45,19 @@ def test_paths_agree(case, device):
 
 
 def _low(case):
-    return any(a is not None and a.dtype == np.float64 for a in case.arrays) and case.dtype == "float64" and not case.op.module.endswith(("linalg", "fft"))
+    return (
+        any(a is not None and a.dtype == np.float64 for a in case.arrays)
+        and case.dtype == "float64"
+        and not case.op.module.endswith(("linalg", "fft"))
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("case", [next(cases_of(op)) for op in OPS.values() if op.pointwise and op.samples and _low(next(cases_of(op)))], ids=repr)
+@pytest.mark.parametrize(
+    "case",
+    [next(cases_of(op)) for op in OPS.values() if op.pointwise and op.samples and _low(next(cases_of(op)))],
+    ids=repr,
+)
 def test_low_precision(case, dtype, device):
     checks.low_precision(case, device, dtype)
 

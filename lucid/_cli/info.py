@@ -87,7 +87,8 @@ def cuda() -> dict[str, Any]:
     if not available:
         facts["missing"] = why_no_cuda(driver)
     if driver is None and not cupy_version():
-        facts["with a driver"] = ", ".join(f"for CUDA {n}: {install_command(extra)}" for n, extra in EXTRAS.items())
+        commands = [f"for CUDA {major}: {install_command(extra)}" for major, extra in EXTRAS.items()]
+        facts["with a driver"] = ", ".join(commands)
     return facts
 
 

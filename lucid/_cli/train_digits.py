@@ -138,6 +138,6 @@ def draw_curves(finished: digits.Run, out: Path, display: Display) -> list[Path]
     try:
         from lucid._cli.curves import draw
     except ImportError:
-        display.note(f"no curves.png: matplotlib is not installed (pip install matplotlib)")
+        display.note("no curves.png: matplotlib is not installed (pip install matplotlib)")
         return []
     return [draw(finished.history, out / "curves.png")]

@@ -21,11 +21,31 @@ AutogradNode = FuncOp
 
 # Imported on first use: these need the recorder, which is above this package's light parts.
 _LAZY = {
-    "Engine": "engine", "Function": "function", "once_differentiable": "function", "backward": "functional", "grad": "functional",
-    "gradcheck": "numerical", "gradgradcheck": "numerical", "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly", "RemovableHandle": "hooks",
+    "Engine": "engine",
+    "Function": "function",
+    "once_differentiable": "function",
+    "backward": "functional",
+    "grad": "functional",
+    "gradcheck": "numerical",
+    "gradgradcheck": "numerical",
+    "detect_anomaly": "anomaly",
+    "set_detect_anomaly": "anomaly",
+    "RemovableHandle": "hooks",
     "RECORDED": "record",
 }
-_MODULES = ("anomaly", "checkpoint", "engine", "function", "functional", "graph", "hooks", "mode", "node", "numerical", "record")
+_MODULES = (
+    "anomaly",
+    "checkpoint",
+    "engine",
+    "function",
+    "functional",
+    "graph",
+    "hooks",
+    "mode",
+    "node",
+    "numerical",
+    "record",
+)
 
 
 def __getattr__(name: str) -> _Any:

@@ -34,7 +34,9 @@ class _Watch:
         node = self.node()
         for i, g in enumerate(grad_inputs):
             if g is not None and node is not None and bool((g != g).any()):
-                raise GradError(f"{node.name()}: its gradient {i} contains NaN. The operation was recorded here (most recent call last):\n{_where.get(node, '')}")
+                raise GradError(
+                    f"{node.name()}: its gradient {i} contains NaN. The operation was recorded here (most recent call last):\n{_where.get(node, '')}"
+                )
 
 
 class detect_anomaly:

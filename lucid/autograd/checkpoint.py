@@ -14,13 +14,20 @@ from .impl import TensorImpl
 from .mode import enable_grad
 
 
-def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
     """function(*args), whose inner values are not kept but computed again in backward.
 
     The random state of the default generators is restored for the second run, so that dropout masks are the same. Gradients reach the arguments and any
     parameters that `function` uses.
     """
     from ..storage.random import fork_default_generators
+
     state = fork_default_generators(args) if preserve_rng_state else None
 
     class Checkpoint(Function):
@@ -32,7 +39,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             inputs = ctx.inputs[1:]
-            fresh = [t.detach().requires_grad_(t.requires_grad) if isinstance(t, TensorImpl) else t for t in inputs]
+            fresh = [
+                t.detach().requires_grad_(t.requires_grad) if isinstance(t, TensorImpl) else t for t in inputs
+            ]
             with enable_grad():
                 if state is not None:
                     with state():
@@ -43,7 +52,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
             pairs = [(o, g) for o, g in zip(outs, grads, strict=True) if o.requires_grad and g is not None]
             Engine.backward([o for o, _ in pairs], [g for _, g in pairs])
             return (None, *(t.grad if isinstance(t, TensorImpl) else None for t in fresh))
+
     Checkpoint.__name__ = "Checkpoint"
     # A dummy that requires grad records the call even when only parameters inside `function` need gradients.
     from ..tensor import tensor
+
     return Checkpoint.apply(tensor(0.0, requires_grad=True), *args)

@@ -48,7 +48,9 @@ class FunctionNode(Node):
         """Nothing; keeps inputs and outputs for backward, where `ctx.saved_tensors` gives them back after a version check."""
         for t in tensors:
             if t is not None and not isinstance(t, TensorImpl):
-                raise GradError(f"{self.node_name}: save_for_backward takes tensors (or None), got {type(t).__name__}; keep other values as attributes of ctx")
+                raise GradError(
+                    f"{self.node_name}: save_for_backward takes tensors (or None), got {type(t).__name__}; keep other values as attributes of ctx"
+                )
         self._to_save = tensors
 
     save_for_forward = save_for_backward
@@ -87,6 +89,7 @@ class FunctionNode(Node):
     def pack(self, outputs: list[Any], tensor_outputs: list[int]) -> None:
         """Nothing; keeps what save_for_backward named, outputs by number so that no cycle arises."""
         import weakref
+
         saved: list[Any] = []
         for t in self._to_save:
             if t is None:
@@ -104,12 +107,16 @@ class FunctionNode(Node):
 
     def validate_versions(self) -> None:
         if self._saved is None:
-            raise FreedGraphError(f"{self.name()}: its saved values were freed by an earlier backward pass; call the first backward (or grad) with retain_graph=True")
+            raise FreedGraphError(
+                f"{self.name()}: its saved values were freed by an earlier backward pass; call the first backward (or grad) with retain_graph=True"
+            )
         for i, item in enumerate(self._saved):
             if item is not None and item[0].version != item[1]:
                 a = item[0].array
-                raise SavedValueError(f"{self.name()}: saved tensor {i} ({a.dtype.name}{list(a.shape)}, {item[0].backend.device}) was changed in place after forward "
-                                      f"(version {item[0].version}, saved at {item[1]}); clone() it before changing it")
+                raise SavedValueError(
+                    f"{self.name()}: saved tensor {i} ({a.dtype.name}{list(a.shape)}, {item[0].backend.device}) was changed in place after forward "
+                    f"(version {item[0].version}, saved at {item[1]}); clone() it before changing it"
+                )
 
     @property
     def saved_versions(self) -> Any:
@@ -124,36 +131,51 @@ class FunctionNode(Node):
     def apply(self, g: Any) -> Any:
         parts = g if isinstance(g, list) else [g]
         backend = self.backend
-        tensors = [None if p is None else TensorImpl.from_storage(Storage(backend.asarray(p), backend)) for p in parts]
+        tensors = [
+            None if p is None else TensorImpl.from_storage(Storage(backend.asarray(p), backend))
+            for p in parts
+        ]
         with no_grad():
             grads = self._backward(tensors)
         return tuple(None if t is None else t.storage.array for t in grads)
 
     def apply_for_graph(self, g: Any) -> Any:
         if self.once:
-            raise GradError(f"{self.node_name}: its backward is once_differentiable, so it cannot be recorded; call backward with create_graph=False")
+            raise GradError(
+                f"{self.node_name}: its backward is once_differentiable, so it cannot be recorded; call backward with create_graph=False"
+            )
         return self._backward(list(g) if isinstance(g, list) else [g])
 
     def _backward(self, tensors: list[Any]) -> tuple[Any, ...]:
         if self.materialize:
             for i, (t, (shape, dtype)) in enumerate(zip(tensors, self.meta, strict=True)):
                 if t is None:
-                    tensors[i] = TensorImpl.from_storage(Storage(self.backend.xp.zeros(shape, dtype), self.backend))
+                    tensors[i] = TensorImpl.from_storage(
+                        Storage(self.backend.xp.zeros(shape, dtype), self.backend)
+                    )
         grads = self.function.backward(self, *tensors)
-        grads = grads if isinstance(grads, tuple) else (grads,) if not isinstance(grads, list) else tuple(grads)
+        grads = (
+            grads if isinstance(grads, tuple) else (grads,) if not isinstance(grads, list) else tuple(grads)
+        )
         n = len(self.needs_input_grad)
         while len(grads) > n and grads[-1] is None:
             grads = grads[:-1]
         if len(grads) != n:
-            raise GradError(f"{self.node_name}: backward must return one gradient per argument of forward ({n}), got {len(grads)}; return None for arguments that are no tensors")
+            raise GradError(
+                f"{self.node_name}: backward must return one gradient per argument of forward ({n}), got {len(grads)}; return None for arguments that are no tensors"
+            )
         out = []
         for i, need in enumerate(self.needs_input_grad):
             g = grads[i]
             if g is not None and not isinstance(g, TensorImpl):
-                raise GradError(f"{self.node_name}: backward returned {type(g).__name__} for argument {i}; return a tensor or None")
+                raise GradError(
+                    f"{self.node_name}: backward returned {type(g).__name__} for argument {i}; return a tensor or None"
+                )
             if i in self.positions:
                 if g is not None and need and g.shape != self.shapes[self.positions.index(i)]:
-                    raise GradError(f"{self.node_name}: backward returned shape {g.shape} for argument {i}, expected {self.shapes[self.positions.index(i)]}")
+                    raise GradError(
+                        f"{self.node_name}: backward returned shape {g.shape} for argument {i}, expected {self.shapes[self.positions.index(i)]}"
+                    )
                 out.append(g if need else None)
         return tuple(out)
 
@@ -218,7 +240,13 @@ class Function:
             cls._connect(node, args, outputs)
         for t in node._dirty:
             t.storage.version += 1
-        return tuple(outputs) if isinstance(result, tuple) else outputs if isinstance(result, list) else outputs[0]
+        return (
+            tuple(outputs)
+            if isinstance(result, tuple)
+            else outputs
+            if isinstance(result, list)
+            else outputs[0]
+        )
 
     @classmethod
     def _connect(cls, node: FunctionNode, args: tuple[Any, ...], outputs: list[Any]) -> None:
@@ -233,7 +261,9 @@ class Function:
                 continue
             if id(t) in dirty:
                 if t.edge is None and t.requires_grad:
-                    raise GradError(f"{cls.__name__}: a leaf that requires grad ({describe(t)}) was changed in place; clone() it first")
+                    raise GradError(
+                        f"{cls.__name__}: a leaf that requires grad ({describe(t)}) was changed in place; clone() it first"
+                    )
             elif id(t) in given:
                 outputs[i] = TensorImpl.from_storage(ViewStorage(t.storage.array, t.storage))
             positions.append(i)
@@ -246,8 +276,10 @@ class Function:
 
 def once_differentiable(backward: Any) -> Any:
     """A decorator for a backward whose result must not be differentiated again: it runs without recording."""
+
     def wrapped(ctx: Any, *grads: Any) -> Any:
         with no_grad():
             return backward(ctx, *grads)
+
     wrapped._once_differentiable = True  # type: ignore[attr-defined]
     return wrapped

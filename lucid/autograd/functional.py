@@ -12,7 +12,13 @@ from .impl import TensorImpl
 from .mode import enable_grad
 
 
-def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
     """Nothing; writes the gradients of several roots into the `.grad` of the leaves below them, in one pass.
 
     inputs: only these leaves (or interior tensors) get a `.grad`.
@@ -27,8 +33,16 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
             t.grad = g if t.grad is None else t.grad + g
 
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-         allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
     """The gradients of the sum of `outputs` with respect to `inputs`; writes no `.grad`.
 
     grad_outputs: a gradient per output, ones for scalars when None. allow_unused: None instead of an error for inputs outside the graph.
@@ -40,7 +54,9 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     (tensor(6.),)
     """
     if is_grads_batched:
-        raise NotImplementedError("grad: is_grads_batched is not supported; loop over the rows of grad_outputs")
+        raise NotImplementedError(
+            "grad: is_grads_batched is not supported; loop over the rows of grad_outputs"
+        )
     unused = materialize_grads if allow_unused is None else allow_unused
     listed = (inputs,) if isinstance(inputs, TensorImpl) else tuple(inputs)
     found = Engine.grad(outputs, grad_outputs, listed, retain_graph, create_graph, allow_unused=unused)
@@ -58,7 +74,9 @@ def _inputs(inputs: Any) -> tuple[tuple[Any, ...], bool]:
     return tuple(t.detach().clone().requires_grad_() for t in listed), isinstance(inputs, TensorImpl)
 
 
-def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def vjp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(*inputs), product of `v` with the Jacobian)."""
     with enable_grad():
         listed, single = _inputs(inputs)
@@ -71,7 +89,9 @@ def _detached(out: Any) -> Any:
     return out.detach() if isinstance(out, TensorImpl) else tuple(o.detach() for o in out)
 
 
-def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def jvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(*inputs), Jacobian times `v`), by differentiating the vector-Jacobian product, which is linear in its vector."""
     with enable_grad():
         listed, _ = _inputs(inputs)
@@ -80,15 +100,27 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
             raise GradError("jvp: expected a function that returns one tensor; take the outputs one by one")
         dummy = _zeros(out).requires_grad_()
         found = grad(out, listed, dummy, create_graph=True, allow_unused=True, materialize_grads=True)
-        vectors = (v,) if isinstance(v, TensorImpl) else v if v is not None else tuple(_zeros(t) + 1 for t in listed)
+        vectors = (
+            (v,)
+            if isinstance(v, TensorImpl)
+            else v
+            if v is not None
+            else tuple(_zeros(t) + 1 for t in listed)
+        )
         product = sum(((g * w).sum() for g, w in zip(found, vectors, strict=True)), start=0.0)
         if not isinstance(product, TensorImpl) or not product.requires_grad:
             return _detached(out), _zeros(out)
-        result, = grad(product, dummy, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+        (result,) = grad(product, dummy, create_graph=create_graph, allow_unused=True, materialize_grads=True)
     return out if create_graph else out.detach(), result
 
 
-def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False) -> Any:
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+) -> Any:
     """The Jacobian of `func`: for each output and input a tensor of shape output.shape + input.shape."""
     with enable_grad():
         listed, single = _inputs(inputs)
@@ -102,11 +134,24 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
                 if not o.requires_grad:
                     found: Any = tuple(_zeros(t) for t in listed)
                 else:
-                    found = grad(flat[i], listed, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+                    found = grad(
+                        flat[i],
+                        listed,
+                        retain_graph=True,
+                        create_graph=create_graph,
+                        allow_unused=True,
+                        materialize_grads=True,
+                    )
                 for row, g in zip(rows, found, strict=True):
                     row.append(g)
             from .record import RECORDED as F
-            table.append(tuple(F.reshape(F.cat(*[F.reshape(g, (1, *t.shape)) for g in row], dim=0), (*o.shape, *t.shape)) for row, t in zip(rows, listed, strict=True)))
+
+            table.append(
+                tuple(
+                    F.reshape(F.cat(*[F.reshape(g, (1, *t.shape)) for g in row], dim=0), (*o.shape, *t.shape))
+                    for row, t in zip(rows, listed, strict=True)
+                )
+            )
     result = tuple(row[0] if single else row for row in table)
     return result[0] if isinstance(out, TensorImpl) else result
 
@@ -119,10 +164,13 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
         out = func(*xs)
         found = grad(out, xs, create_graph=True, allow_unused=True, materialize_grads=True)
         return found[0] if single else found
+
     return jacobian(gradient, inputs, create_graph=create_graph)
 
 
-def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def hvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(*inputs), Hessian times `v`) for a scalar function."""
     with enable_grad():
         listed, single = _inputs(inputs)
@@ -130,7 +178,11 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         first = grad(out, listed, create_graph=True, allow_unused=True, materialize_grads=True)
         vectors = (v,) if isinstance(v, TensorImpl) else tuple(v)
         product = sum(((g * w).sum() for g, w in zip(first, vectors, strict=True)), start=0.0)
-        found = grad(product, listed, create_graph=create_graph, allow_unused=True, materialize_grads=True) if product.requires_grad else tuple(_zeros(t) for t in listed)
+        found = (
+            grad(product, listed, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+            if product.requires_grad
+            else tuple(_zeros(t) for t in listed)
+        )
     return out if create_graph else out.detach(), found[0] if single else found
 
 

@@ -76,21 +76,27 @@ def add_hook(node: Node, kind: str, hook: Callable[..., Any]) -> RemovableHandle
 def register_hook(t: TensorImpl, hook: Callable[..., Any]) -> RemovableHandle:
     """A handle; `hook(grad)` runs once per backward call on the tensor's whole gradient and may return another."""
     if not t.requires_grad:
-        raise GradError("register_hook: expected a tensor that requires grad, got one that does not; set requires_grad=True first")
+        raise GradError(
+            "register_hook: expected a tensor that requires grad, got one that does not; set requires_grad=True first"
+        )
     return add_hook(gradient_edge(t), "tensor", hook)
 
 
 def register_post_accumulate_grad_hook(t: TensorImpl, hook: Callable[..., Any]) -> RemovableHandle:
     """A handle; `hook(leaf)` runs each time after the leaf's `.grad` was written."""
     if t.edge is not None or not t.requires_grad:
-        raise GradError("register_post_accumulate_grad_hook: expected a leaf that requires grad; on other tensors use register_hook or retain_grad")
+        raise GradError(
+            "register_post_accumulate_grad_hook: expected a leaf that requires grad; on other tensors use register_hook or retain_grad"
+        )
     return add_hook(gradient_edge(t), "leaf", hook)
 
 
 def retain_grad(t: TensorImpl) -> None:
     """Nothing; `t.grad` is written by backward although `t` is not a leaf."""
     if not t.requires_grad:
-        raise GradError("retain_grad: expected a tensor that requires grad, got one that does not; set requires_grad=True on its inputs")
+        raise GradError(
+            "retain_grad: expected a tensor that requires grad, got one that does not; set requires_grad=True on its inputs"
+        )
     if t.edge is not None:
         hooks_of(t.edge).retain = weakref.ref(t)
 
@@ -106,7 +112,9 @@ def run_pre(node: Node, g: Any, backend: Any, create: bool) -> Any:
             if create:
                 new = g
             else:
-                new = TensorImpl.from_storage(Storage(backend.xp.array(g, dtype=t.storage.array.dtype, copy=True), backend))
+                new = TensorImpl.from_storage(
+                    Storage(backend.xp.array(g, dtype=t.storage.array.dtype, copy=True), backend)
+                )
             t.grad = new if t.grad is None else t.grad + new
     for hook in list(hooks.pre.values()):
         g = _call_tuple(node, hook, g, backend, create)
@@ -121,7 +129,9 @@ def _unwrap(node: Node, old: Any, new: Any, create: bool) -> Any:
     if not isinstance(new, TensorImpl):
         raise GradError(f"{node.node_name}: a hook must return a tensor or None, got {type(new).__name__}")
     if new.storage.array.shape != old.shape:
-        raise ShapeError(f"{node.node_name}: a hook must return a gradient of shape {old.shape}, got {new.storage.array.shape}")
+        raise ShapeError(
+            f"{node.node_name}: a hook must return a gradient of shape {old.shape}, got {new.storage.array.shape}"
+        )
     return new if create else new.storage.array
 
 
@@ -137,7 +147,9 @@ def _call_tuple(node: Node, hook: Callable[..., Any], g: Any, backend: Any, crea
     if new is not None:
         new = new if isinstance(new, (list, tuple)) else (new,)
         if len(new) != len(parts):
-            raise GradError(f"{node.node_name}: a pre-hook must return {len(parts)} gradients, got {len(new)}")
+            raise GradError(
+                f"{node.node_name}: a pre-hook must return {len(parts)} gradients, got {len(new)}"
+            )
         parts = [p if q is None else _unwrap(node, p, q, create) for p, q in zip(parts, new, strict=True)]
     return parts if several else parts[0]
 
@@ -151,10 +163,25 @@ def run_post(node: Node, grads: Any, g: Any, backend: Any, create: bool) -> Any:
         if new is not None:
             new = new if isinstance(new, (list, tuple)) else (new,)
             if len(new) != len(grads):
-                raise GradError(f"{node.node_name}: a hook must return {len(grads)} gradients, got {len(new)}")
-            grads = [p if q is None else (_unwrap(node, p, q, create) if p is not None else q if create else q.storage.array)
-                     for p, q in zip(grads, new, strict=True)]
+                raise GradError(
+                    f"{node.node_name}: a hook must return {len(grads)} gradients, got {len(new)}"
+                )
+            grads = [
+                p
+                if q is None
+                else (_unwrap(node, p, q, create) if p is not None else q if create else q.storage.array)
+                for p, q in zip(grads, new, strict=True)
+            ]
     return grads
 
 
-__all__ = ["RemovableHandle", "add_hook", "no_grad", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "run_post", "run_pre"]
+__all__ = [
+    "RemovableHandle",
+    "add_hook",
+    "no_grad",
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "retain_grad",
+    "run_post",
+    "run_pre",
+]

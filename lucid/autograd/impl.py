@@ -90,8 +90,10 @@ def leaf_edge(t: TensorImpl) -> AccumulateGrad:
 def gradient_edge(t: TensorImpl) -> Node:
     """The node that takes a gradient of `t`; raises when `t` does not require grad."""
     if not t.requires_grad:
-        raise GradError(f"backward: expected a tensor that requires grad, got one ({describe(t)}) that does not and has no grad_fn; set "
-                        "requires_grad=True on the inputs before computing, and compute outside no_grad()")
+        raise GradError(
+            f"backward: expected a tensor that requires grad, got one ({describe(t)}) that does not and has no grad_fn; set "
+            "requires_grad=True on the inputs before computing, and compute outside no_grad()"
+        )
     return t.edge or leaf_edge(t)
 
 
@@ -105,7 +107,9 @@ def describe(t: Any) -> str:
 def require_differentiable(dtype: Any) -> None:
     """Nothing; raises unless tensors of `dtype` can require grad."""
     if not is_differentiable(dtype):
-        raise DtypeError(f"requires_grad: only floating and complex tensors have gradients, got {dtype.name}; convert first, for example x.float()")
+        raise DtypeError(
+            f"requires_grad: only floating and complex tensors have gradients, got {dtype.name}; convert first, for example x.float()"
+        )
 
 
 def rebuild(n: FuncOp, i: int) -> Any:

@@ -29,15 +29,21 @@ def check_writable(x: Any, name: str) -> None:
     """Nothing; raises when an in-place operation `name` on `x` would make a gradient wrong."""
     if mode.flags & GRAD and x.requires_grad:
         if x.edge is None and x.base is None:
-            raise InplaceError(f"{name}: a leaf that requires grad ({describe(x)}) cannot be changed in place while operations are recorded; "
-                               "use the out-of-place form, or wrap the update in lucid.no_grad()")
+            raise InplaceError(
+                f"{name}: a leaf that requires grad ({describe(x)}) cannot be changed in place while operations are recorded; "
+                "use the out-of-place form, or wrap the update in lucid.no_grad()"
+            )
         root = _root(x)
         if root.edge is None and root.requires_grad:
-            raise InplaceError(f"{name}: a view of a leaf that requires grad ({describe(root)}) cannot be changed in place while operations are recorded; "
-                               "use the out-of-place form, clone() the leaf first, or wrap the update in lucid.no_grad()")
+            raise InplaceError(
+                f"{name}: a view of a leaf that requires grad ({describe(root)}) cannot be changed in place while operations are recorded; "
+                "use the out-of-place form, clone() the leaf first, or wrap the update in lucid.no_grad()"
+            )
     array = x.storage.array
     if any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
-        raise InplaceError(f"{name}: several elements of the tensor ({describe(x)}) share one place in memory (it was expanded); clone() it before writing")
+        raise InplaceError(
+            f"{name}: several elements of the tensor ({describe(x)}) share one place in memory (it was expanded); clone() it before writing"
+        )
 
 
 def write(x: Any, value: Any, name: str) -> Any:
@@ -45,16 +51,22 @@ def write(x: Any, value: Any, name: str) -> Any:
     array = x.storage.array
     new = value.storage.array
     if new.shape != array.shape:
-        raise ShapeError(f"{name}: the result has shape {new.shape}, which does not fit the tensor's shape {array.shape}; an in-place operation cannot grow its tensor")
+        raise ShapeError(
+            f"{name}: the result has shape {new.shape}, which does not fit the tensor's shape {array.shape}; an in-place operation cannot grow its tensor"
+        )
     if new.dtype != array.dtype:
         if category(new.dtype) > category(array.dtype):
-            raise DtypeError(f"{name}: a result of {new.dtype.name} cannot be stored in a tensor of {array.dtype.name}; convert the tensor first, or use the out-of-place form")
+            raise DtypeError(
+                f"{name}: a result of {new.dtype.name} cannot be stored in a tensor of {array.dtype.name}; convert the tensor first, or use the out-of-place form"
+            )
         value = RECORDED.cast(value, array.dtype)
         new = value.storage.array
     keep_old_values(x, value.edge)
     array[...] = new
     x.storage.version += 1
-    if mode.flags & GRAD and (value.requires_grad or x.requires_grad or (x.base is not None and _root(x).requires_grad)):
+    if mode.flags & GRAD and (
+        value.requires_grad or x.requires_grad or (x.base is not None and _root(x).requires_grad)
+    ):
         rebase(x, value, name)
     return x
 
@@ -66,7 +78,9 @@ def keep_old_values(x: Any, node: Any) -> None:
     root = x.storage.root
     if not any(getattr(s, "root", None) is root for s in node.saved):
         return
-    saved = tuple(Storage(s.array.copy(), s.backend) if getattr(s, "root", None) is root else s for s in node.saved)
+    saved = tuple(
+        Storage(s.array.copy(), s.backend) if getattr(s, "root", None) is root else s for s in node.saved
+    )
     node.saved = saved
     versions = tuple(s.version for s in saved)
     node.versions = versions if any(versions) else 0
@@ -78,12 +92,22 @@ def rebase(x: Any, value: Any, name: str) -> None:
     while root.base is not None:
         parent, op, statics = root.base
         if op is None:
-            raise InplaceError(f"{name}: this tensor is one of several views that one operation returned; changing it in place has no gradient. clone() it first")
+            raise InplaceError(
+                f"{name}: this tensor is one of several views that one operation returned; changing it in place has no gradient. clone() it first"
+            )
         put = OPS["view_put"]
         holder = TensorImpl.from_storage(parent.storage)
         mask = int(parent.requires_grad) | int(value.requires_grad) << 1
         if mask:
-            build(put, mask, (parent, value), (parent.storage, value.storage), ((op.name, statics),), (holder,), parent.storage.backend)
+            build(
+                put,
+                mask,
+                (parent, value),
+                (parent.storage, value.storage),
+                ((op.name, statics),),
+                (holder,),
+                parent.storage.backend,
+            )
         root, value = parent, holder
     root.edge, root.requires_grad = value.edge, value.requires_grad
     if not value.requires_grad:
@@ -99,7 +123,11 @@ def rebase(x: Any, value: Any, name: str) -> None:
         if op is None:
             view.edge, view.requires_grad = root.edge, False
             continue
-        renewed = recorder(op)(parent, *statics) if not _keyword_only(op) else recorder(op)(parent, **dict(zip(op.statics, statics, strict=True)))
+        renewed = (
+            recorder(op)(parent, *statics)
+            if not _keyword_only(op)
+            else recorder(op)(parent, **dict(zip(op.statics, statics, strict=True)))
+        )
         view.edge, view.requires_grad = renewed.edge, renewed.requires_grad
 
 
@@ -109,9 +137,11 @@ def _keyword_only(op: Any) -> bool:
 
 def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The in-place method `name` of an op: computes out of place, then writes."""
+
     def inplace(x: Any, *args: Any, **kwargs: Any) -> Any:
         check_writable(x, name)
         return write(x, function(x, *args, **kwargs), name)
+
     inplace.__name__ = inplace.__qualname__ = name
     inplace.__doc__ = f"The tensor itself, after `{name.rstrip('_')}` was done in place."
     return inplace

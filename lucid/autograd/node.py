@@ -50,7 +50,10 @@ class Node:
     @property
     def next_edges(self) -> tuple[Edge | None, ...]:
         """The outgoing edges, one per input that the node gives a gradient to."""
-        return tuple(None if e is None else Edge(e.node, e.input_nr) if isinstance(e, Port) else Edge(e, 0) for e in self.edges)
+        return tuple(
+            None if e is None else Edge(e.node, e.input_nr) if isinstance(e, Port) else Edge(e, 0)
+            for e in self.edges
+        )
 
     @next_edges.setter
     def next_edges(self, edges: Iterable[Edge | Node | None]) -> None:
@@ -72,16 +75,22 @@ class Node:
 
     def apply(self, g: Any) -> Sequence[Any] | None:
         """One raw gradient (or None) per edge, from the raw gradient of the output."""
-        raise GradError(f"{self.node_name}: this node defines no apply(g); subclass Node and return one gradient per edge")
+        raise GradError(
+            f"{self.node_name}: this node defines no apply(g); subclass Node and return one gradient per edge"
+        )
 
     def apply_for_graph(self, g: Any) -> Sequence[Any] | None:
         """The same on tensors, recorded, so that the result can be differentiated again."""
-        raise GradError(f"{self.node_name}: this node has no derivative that can be recorded (create_graph=True); define apply_for_graph(g) "
-                        "in terms of lucid operations, or call backward with create_graph=False")
+        raise GradError(
+            f"{self.node_name}: this node has no derivative that can be recorded (create_graph=True); define apply_for_graph(g) "
+            "in terms of lucid operations, or call backward with create_graph=False"
+        )
 
     def accumulate_barrier_grad(self, state: Any, input_nr: int, g: Any) -> Any:
         """The barrier's state after the gradient of output `input_nr` arrived. `state` is None at the first."""
-        raise GradError(f"{self.node_name}: this node is not a barrier, it takes one gradient (output 0), got one for output {input_nr}")
+        raise GradError(
+            f"{self.node_name}: this node is not a barrier, it takes one gradient (output 0), got one for output {input_nr}"
+        )
 
     def apply_barrier(self, state: Any, create_graph: bool = False) -> Sequence[Any] | None:
         """One gradient per edge, from all that a barrier has gathered."""
@@ -103,11 +112,13 @@ class Node:
     def register_hook(self, hook: Any) -> Any:
         """A handle; `hook(grad_inputs, grad_outputs)` runs after the node and may return new grad_inputs."""
         from .hooks import add_hook
+
         return add_hook(self, "post", hook)
 
     def register_prehook(self, hook: Any) -> Any:
         """A handle; `hook(grad_outputs)` runs before the node and may return new grad_outputs."""
         from .hooks import add_hook
+
         return add_hook(self, "pre", hook)
 
 
@@ -115,7 +126,14 @@ def _entry(edge: Edge | Node | None) -> Node | None:
     if edge is None or isinstance(edge, Node):
         return edge
     node, input_nr = edge
-    return node if input_nr == 0 and not isinstance(node, BarrierOp) and not node.is_barrier or isinstance(node, AccumulateGrad) else Port(node, input_nr)
+    return (
+        node
+        if input_nr == 0
+        and not isinstance(node, BarrierOp)
+        and not node.is_barrier
+        or isinstance(node, AccumulateGrad)
+        else Port(node, input_nr)
+    )
 
 
 class Port(Node):
@@ -172,16 +190,20 @@ class FuncOp(Node):
     def validate_versions(self) -> None:
         saved = self.saved
         if saved is None:
-            raise FreedGraphError(f"{self.name()}: its saved values were freed by an earlier backward pass; call the first "
-                                  "backward (or grad) with retain_graph=True to run through this graph again")
+            raise FreedGraphError(
+                f"{self.name()}: its saved values were freed by an earlier backward pass; call the first "
+                "backward (or grad) with retain_graph=True to run through this graph again"
+            )
         now = tuple(s.version for s in saved)
         then = self.versions or (0,) * len(saved)
         if now != then:
             i = next(i for i, (a, b) in enumerate(zip(now, then, strict=True)) if a != b)
             array, what = saved[i].array, self.plan.keep[i]
             what = "its output" if what in self.plan.op.outputs else f"its input {what!r}"
-            raise SavedValueError(f"{self.name()}: {what} ({array.dtype.name}{list(array.shape)}, {saved[i].backend.device}) was changed in place after the "
-                                  f"forward pass (version {now[i]}, saved at {then[i]}); use an out-of-place operation, or clone() before changing it")
+            raise SavedValueError(
+                f"{self.name()}: {what} ({array.dtype.name}{list(array.shape)}, {saved[i].backend.device}) was changed in place after the "
+                f"forward pass (version {now[i]}, saved at {then[i]}); use an out-of-place operation, or clone() before changing it"
+            )
 
     def release_saved(self) -> None:
         self.saved = None
@@ -251,7 +273,9 @@ class AccumulateGrad(Node):
             storage = Storage(own(g, self.backend, leaf.storage.array), self.backend)
             leaf.grad = type_of_tensor(leaf).from_storage(storage)
         elif grad.requires_grad:
-            leaf.grad = grad.detach() + type_of_tensor(leaf).from_storage(Storage(self.backend.asarray(g), self.backend))
+            leaf.grad = grad.detach() + type_of_tensor(leaf).from_storage(
+                Storage(self.backend.asarray(g), self.backend)
+            )
         else:
             # In place, so that the buffer's address stays stable (CUDA graph replay needs that).
             grad.storage.array += g

@@ -42,8 +42,17 @@ def _host(t: Any) -> np.ndarray[Any, Any]:
     return np.asarray(t.storage.backend.to_numpy(t.storage.array))
 
 
-def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
-              directions: int = 3, seed: int = 0) -> bool:
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    directions: int = 3,
+    seed: int = 0,
+) -> bool:
     """True when the gradients of `func` agree with central differences in random directions.
 
     func: takes the inputs, returns a tensor or several. inputs: tensors (float64 recommended), of which those that require grad are checked.
@@ -57,16 +66,22 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     rng = np.random.default_rng(seed)
     checked = [i for i, t in enumerate(listed) if isinstance(t, TensorImpl) and t.requires_grad]
     if not checked:
-        raise GradcheckError("gradcheck: expected at least one input that requires grad, got none; set requires_grad=True")
+        raise GradcheckError(
+            "gradcheck: expected at least one input that requires grad, got none; set requires_grad=True"
+        )
     for i in checked:
         if listed[i].dtype.itemsize < 8:
-            raise GradcheckError(f"gradcheck: input {i} is {listed[i].dtype.name}, too coarse for a step of {eps}; use float64")
+            raise GradcheckError(
+                f"gradcheck: input {i} is {listed[i].dtype.name}, too coarse for a step of {eps}; use float64"
+            )
     for _ in range(directions):
         outs = _outputs(func(*listed))
         vs = [_random_like(rng, o) for o in outs]
         pairs = [(o, v) for o, v in zip(outs, vs, strict=True) if o.requires_grad]
         if pairs:
-            found = Engine.grad([o for o, _ in pairs], [_place(o, v) for o, v in pairs], [listed[i] for i in checked])
+            found = Engine.grad(
+                [o for o, _ in pairs], [_place(o, v) for o, v in pairs], [listed[i] for i in checked]
+            )
         else:
             found = [None] * len(checked)
         for i, g in zip(checked, found, strict=True):
@@ -74,15 +89,19 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
             analytic = 0.0 if g is None else _dot(_host(g), u)
             numerical = _difference(func, listed, i, u, vs, eps)
             if not np.isclose(analytic, numerical, rtol=rtol, atol=atol):
-                message = (f"gradcheck: the gradient with respect to input {i} ({describe(listed[i])}) is {analytic:.8g} in a random direction, central differences give "
-                           f"{numerical:.8g} (rtol {rtol:g}, atol {atol:g}); the backward of some operation in func is wrong, or func is not smooth at this point")
+                message = (
+                    f"gradcheck: the gradient with respect to input {i} ({describe(listed[i])}) is {analytic:.8g} in a random direction, central differences give "
+                    f"{numerical:.8g} (rtol {rtol:g}, atol {atol:g}); the backward of some operation in func is wrong, or func is not smooth at this point"
+                )
                 if raise_exception:
                     raise GradcheckError(message)
                 return False
     return True
 
 
-def _difference(func: Callable[..., Any], listed: tuple[Any, ...], i: int, u: Any, vs: list[Any], eps: float) -> float:
+def _difference(
+    func: Callable[..., Any], listed: tuple[Any, ...], i: int, u: Any, vs: list[Any], eps: float
+) -> float:
     base = _host(listed[i]).copy()
     values = []
     for step in (eps, -eps):
@@ -94,8 +113,18 @@ def _difference(func: Callable[..., Any], listed: tuple[Any, ...], i: int, u: An
     return (values[0] - values[1]) / (2 * eps)
 
 
-def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
-                  raise_exception: bool = True, directions: int = 2, seed: int = 0) -> bool:
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    directions: int = 2,
+    seed: int = 0,
+) -> bool:
     """True when the second derivatives of `func` agree with central differences of its first ones. Arguments as in `gradcheck`."""
     listed = (inputs,) if isinstance(inputs, TensorImpl) else tuple(inputs)
     rng = np.random.default_rng(seed + 1)
@@ -108,10 +137,25 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
     checked = [i for i, t in enumerate(listed) if isinstance(t, TensorImpl) and t.requires_grad]
 
     def first(*args: Any) -> list[Any]:
-        xs, gs = args[:len(listed)], args[len(listed):]
+        xs, gs = args[: len(listed)], args[len(listed) :]
         pairs = [(o, g) for o, g in zip(_outputs(func(*xs)), gs, strict=True) if o.requires_grad]
         if not pairs:
             return []
-        found = Engine.grad([o for o, _ in pairs], [g for _, g in pairs], [xs[i] for i in checked], create_graph=True)
-        return [g if g is not None else _place(xs[i], np.zeros(xs[i].shape)) for i, g in zip(checked, found, strict=True)]
-    return gradcheck(first, (*listed, *seeds), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception, directions=directions, seed=seed)
+        found = Engine.grad(
+            [o for o, _ in pairs], [g for _, g in pairs], [xs[i] for i in checked], create_graph=True
+        )
+        return [
+            g if g is not None else _place(xs[i], np.zeros(xs[i].shape))
+            for i, g in zip(checked, found, strict=True)
+        ]
+
+    return gradcheck(
+        first,
+        (*listed, *seeds),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        directions=directions,
+        seed=seed,
+    )

@@ -14,7 +14,13 @@ def own(g: Any, backend: Any, like: Any) -> Any:
     Copying every gradient would cost a pass over all parameters per step; a reference count tells that the caller holds the only
     reference (`_SOLE` is that count, measured by calling this function once at import, so it follows the interpreter's version).
     """
-    if type(g) is backend.ndarray and g.dtype is like.dtype and getrefcount(g) <= _SOLE and g.base is None and g.flags.c_contiguous:
+    if (
+        type(g) is backend.ndarray
+        and g.dtype is like.dtype
+        and getrefcount(g) <= _SOLE
+        and g.base is None
+        and g.flags.c_contiguous
+    ):
         return g
     if like.dtype.kind != "c" and g.dtype.kind == "c":
         g = g.real

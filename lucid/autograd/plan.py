@@ -31,7 +31,19 @@ class Plan:
     formulas read (static arguments, shapes). run(node, g): raw gradients, generated. run_graph(node, g): the same, recorded.
     """
 
-    __slots__ = ("op", "mask", "targets", "keep", "static", "formulas", "run", "rebuild", "graph_F", "graph_wrap", "conjugated")
+    __slots__ = (
+        "op",
+        "mask",
+        "targets",
+        "keep",
+        "static",
+        "formulas",
+        "run",
+        "rebuild",
+        "graph_F",
+        "graph_wrap",
+        "conjugated",
+    )
 
     op: Op
     run: Callable[[FuncOp, Any], tuple[Any, ...]]
@@ -48,14 +60,26 @@ class Plan:
         self.formulas = _unique([op.formulas[t] for t in wanted])
         self.targets = tuple(t for f in self.formulas for t in f.targets if t in wanted)
         fast = _accelerated(op)
-        names = _unique([n for f in [*self.formulas, *(f for table in fast.values() for f in table if set(f.targets) & set(wanted))] for n in f.names])
+        names = _unique(
+            [
+                n
+                for f in [
+                    *self.formulas,
+                    *(f for table in fast.values() for f in table if set(f.targets) & set(wanted)),
+                ]
+                for n in f.names
+            ]
+        )
         self.keep = tuple(n for n in names if n in op.tensors or n in op.outputs)
         self.static = tuple(n for n in names if n not in self.keep and n != "needs")
         generic = self._generate(self.formulas)
         if not fast:
             self.run = generic
         else:
-            table = {device: self._generate(_choose(self.formulas, formulas, wanted)) for device, formulas in fast.items()}
+            table = {
+                device: self._generate(_choose(self.formulas, formulas, wanted))
+                for device, formulas in fast.items()
+            }
             self.run = lambda n, g: table.get(n.F.backend.name, generic)(n, g)
 
     def _generate(self, formulas: list[Formula]) -> Callable[[FuncOp, Any], tuple[Any, ...]]:
@@ -67,7 +91,9 @@ class Plan:
         for i, name in enumerate(self.keep):
             if name in used:
                 whole = self.op.variadic and name == self.op.tensors[0]
-                lines.append(f"    v_{name} = tuple(s.array for s in k{i})" if whole else f"    v_{name} = k{i}.array")
+                lines.append(
+                    f"    v_{name} = tuple(s.array for s in k{i})" if whole else f"    v_{name} = k{i}.array"
+                )
         if self.static:
             lines.append(f"    {', '.join(f'v_{name}' for name in self.static)}, = n.static")
         order = {t: i for i, t in enumerate(self.targets)}
@@ -78,13 +104,18 @@ class Plan:
             if self.op.variadic:
                 lines += [f"    return tuple(f{j}(F, g{args}))"]
                 return compile_source("\n".join(lines), "run", scope)
-            names = ", ".join(f"g{order[t]}" if need else "_" for t, need in zip(formula.targets, needs, strict=True))
+            names = ", ".join(
+                f"g{order[t]}" if need else "_" for t, need in zip(formula.targets, needs, strict=True)
+            )
             lines.append(f"    {names + (',' if formula.shared else '')} = f{j}(F, g{args})")
         results = [f"g{i}" for i in range(len(self.targets))]
         if self.op.broadcast:
             lines.append("    shapes = n.shapes")
             lines.append("    if shapes is not None:")
-            lines += [f"        if {r} is not None: {r} = sum_to({r}, shapes[{self.op.tensors.index(t)}])" for r, t in zip(results, self.targets, strict=True)]
+            lines += [
+                f"        if {r} is not None: {r} = sum_to({r}, shapes[{self.op.tensors.index(t)}])"
+                for r, t in zip(results, self.targets, strict=True)
+            ]
         lines.append(f"    return {', '.join(results)},")
         return compile_source("\n".join(lines), "run", scope)
 
@@ -97,7 +128,9 @@ class Plan:
         found: dict[str, Any] = {}
         for formula in self.formulas:
             needs = tuple(t in self.targets for t in formula.targets)
-            result = formula.function(F, g, *[needs if name == "needs" else values[name] for name in formula.names])
+            result = formula.function(
+                F, g, *[needs if name == "needs" else values[name] for name in formula.names]
+            )
             if self.op.variadic:
                 return tuple(result)
             found.update(zip(formula.targets, result if formula.shared else (result,), strict=True))
@@ -142,7 +175,10 @@ def _accelerated(op: Op) -> dict[str, list[Formula]]:
     result = {}
     for device, (_, grads) in op.accelerated.items():
         if grads:
-            result[device] = [Formula(op, t if isinstance(t, tuple) else (t,), f, shared=isinstance(t, tuple)) for t, f in grads.items()]
+            result[device] = [
+                Formula(op, t if isinstance(t, tuple) else (t,), f, shared=isinstance(t, tuple))
+                for t, f in grads.items()
+            ]
     return result
 
 
@@ -153,6 +189,8 @@ def _choose(generic: list[Formula], fast: list[Formula], wanted: list[str]) -> l
     for formula in generic:
         if not set(formula.targets) & set(wanted) <= covered:
             if set(formula.targets) & covered:
-                raise TypeError(f"op {formula.targets}: an accelerated gradient must cover all of a shared formula's inputs")
+                raise TypeError(
+                    f"op {formula.targets}: an accelerated gradient must cover all of a shared formula's inputs"
+                )
             chosen.append(formula)
     return chosen

@@ -9,9 +9,7 @@ The command line for it is `lucid train digits`.
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 import lucid
 from lucid import nn, optim
 from lucid.datasets import digits_split
 from lucid.errors import CheckpointError
+from lucid.io import replaced
 from lucid.nn import functional as F
 from lucid.utils.data import DataLoader, TensorDataset
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT = "checkpoint.safetensors"
 CLASSES = 10
 
 
@@ -183,16 +181,14 @@ def save_checkpoint(
     optimizer: optim.Optimizer,
     history: list[dict[str, float]],
 ) -> None:
-    """Writes all that `restore` needs, as one file that is whole or not there."""
+    """Nothing; writes all that `restore` needs, as one file that is whole or not there."""
     state = {
         "settings": asdict(settings),
         "history": history,
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
-    stream = io.BytesIO()
-    lucid.save(state, stream)
-    write_atomically(path, stream.getvalue())
+    lucid.save(state, path)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -206,13 +202,15 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         )
     try:
         state = lucid.load(path)
-        missing = [key for key in ("settings", "history", "model", "optimizer") if key not in state]
-        if missing:
-            raise ValueError(f"it lacks {', '.join(missing)}")
-        Settings(**state["settings"])
-    except Exception as error:  # a damaged file can fail anywhere in the reader
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path} is not a readable checkpoint ({why}); train without resume") from error
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; train without resume") from error
+    parts = {"settings", "history", "model", "optimizer"}
+    if (
+        not isinstance(state, dict)
+        or set(state) != parts
+        or set(state["settings"]) != set(asdict(Settings()))
+    ):
+        raise CheckpointError(f"{path} is no checkpoint of this program; train without resume")
     return state
 
 
@@ -229,22 +227,9 @@ def restore(path: Path, model: nn.Module, optimizer: optim.Optimizer) -> list[di
 
 def save_results(run: Run, out: str | Path) -> list[Path]:
     """The files written: model.safetensors (the weights) and history.json (settings, epochs, accuracy)."""
-    weights = {name: value.detach().cpu().numpy() for name, value in run.model.state_dict().items()}
+    weights, history = Path(out) / "model.safetensors", Path(out) / "history.json"
+    lucid.save(run.model.state_dict(), weights)
     report = {"args": asdict(run.settings), "epochs": run.history, "test_accuracy": run.test_accuracy}
-    paths = [Path(out) / "model.safetensors", Path(out) / "history.json"]
-    write_atomically(paths[0], safetensors.numpy.save(weights))
-    write_atomically(paths[1], (json.dumps(report, indent=2) + "\n").encode())
-    return paths
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replaces the file in one step: a reader, or a crash at any moment, sees the old file or the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(part, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replaced(history) as stream:
+        stream.write((json.dumps(report, indent=2) + "\n").encode())
+    return [weights, history]

@@ -52,7 +52,9 @@ def promote_types(a: Any, b: Any) -> Any:
 @public()
 def result_type(a: Any, b: Any) -> Any:
     """The dtype of an operation on `a` and `b`, tensors or numbers (PyTorch's rules)."""
-    return _result_type([(v.dtype, 2 if v.ndim else 1) if isinstance(v, Tensor) else (as_dtype(type(v)), 0) for v in (a, b)])
+    return _result_type(
+        [(v.dtype, 2 if v.ndim else 1) if isinstance(v, Tensor) else (as_dtype(type(v)), 0) for v in (a, b)]
+    )
 
 
 @public()

@@ -185,3 +185,7 @@ def fold(x: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, pa
     if min(window_count(size, settings[0], settings[3], tuple((p, p) for p in settings[2]), settings[1])) < 1:
         raise ShapeError(f"fold: no window of kernel_size {settings[0]} fits in output_size {size}; check padding and dilation")
     return unbatched(lambda v: F.col2im(v, size, *settings), "fold", x, 1)
+
+
+from . import interpolate as interpolate  # noqa: E402  (the other parts of this topic; they use the helpers above)
+from . import pool as pool  # noqa: E402

@@ -46,14 +46,22 @@ def _number_dtype(value: Any) -> Any:
     return as_dtype(complex) if isinstance(value, (complex, np.complexfloating)) else get_default_dtype()
 
 
-def _new(name: str, size: tuple[Any, ...], fill: str, dtype: Any, device: Any, requires_grad: bool, out: Any) -> Tensor:
+def _new(
+    name: str, size: tuple[Any, ...], fill: str, dtype: Any, device: Any, requires_grad: bool, out: Any
+) -> Tensor:
     backend = backend_of(device if out is None else out.device)
     wanted = (get_default_dtype() if out is None else out.dtype) if dtype is None else as_dtype(dtype)
-    return given(out, _wrap(getattr(backend.xp, fill)(shape_of(name, size), dtype=wanted), backend, requires_grad), name)
+    return given(
+        out,
+        _wrap(getattr(backend.xp, fill)(shape_of(name, size), dtype=wanted), backend, requires_grad),
+        name,
+    )
 
 
 @public()
-def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def zeros(
+    *size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of zeros; size as numbers or one tuple, the default dtype when None.
 
     >>> import lucid
@@ -64,34 +72,61 @@ def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, re
 
 
 @public()
-def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def ones(
+    *size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of ones; size as numbers or one tuple, the default dtype when None."""
     return _new("ones", size, "ones", dtype, device, requires_grad, out)
 
 
 @public()
-def empty(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-          memory_format: Any = None, pin_memory: bool = False) -> Tensor:
+def empty(
+    *size: Any,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor whose values are whatever its memory holds; write before reading."""
     return _new("empty", size, "empty", dtype, device, requires_grad, out)
 
 
 @public()
-def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor with every element `fill_value`; the dtype of that Python number (bool, int64, default) when None."""
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor with every element `fill_value`; the dtype of that Python number (bool, int64, default) when
+    None.
+    """
     backend = backend_of(device if out is None else out.device)
     fill_value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     wanted = (_number_dtype(fill_value) if out is None else out.dtype) if dtype is None else as_dtype(dtype)
-    return given(out, _wrap(backend.xp.full(shape_of("full", (size,)), fill_value, dtype=wanted), backend, requires_grad), "full")
+    return given(
+        out,
+        _wrap(backend.xp.full(shape_of("full", (size,)), fill_value, dtype=wanted), backend, requires_grad),
+        "full",
+    )
 
 
 @public()
-def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """An uninitialised tensor whose neighbours along dimension i lie stride[i] elements apart."""
     backend, shape = backend_of(device), shape_of("empty_strided", (size,))
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype)
     if len(stride) != len(shape) or any(s < 0 for s in stride):
-        raise ShapeError(f"empty_strided: expected {len(shape)} strides >= 0 for size {shape}, got {tuple(stride)}")
+        raise ShapeError(
+            f"empty_strided: expected {len(shape)} strides >= 0 for size {shape}, got {tuple(stride)}"
+        )
     length = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if all(shape) else 0
     memory = backend.xp.empty(length, dtype=wanted)
     array = backend.xp.lib.stride_tricks.as_strided(memory, shape, tuple(s * wanted.itemsize for s in stride))
@@ -99,7 +134,15 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
 
 
 @public()
-def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """The identity matrix [n, m] (m = n when None)."""
     backend = backend_of(device if out is None else out.device)
     rows, columns = shape_of("eye", (n, n if m is None else m))
@@ -108,8 +151,16 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, dev
 
 
 @public()
-def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, device: Any = None,
-           requires_grad: bool = False) -> Tensor:
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """start, start + step, ... below `end`: ceil((end - start) / step) numbers. `arange(end)` starts at 0.
 
     int64 when all three are integers, else the default dtype; computed as start + i step in float64.
@@ -117,7 +168,10 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
     if step == 0 or not all(math.isfinite(v) for v in (start, end, step)):
-        raise ShapeError(f"arange: expected finite bounds and a step other than 0, got start={start}, end={end}, step={step}")
+        raise ShapeError(
+            f"arange: expected finite bounds and a step other than 0, got start={start}, end={end}, "
+            f"step={step}"
+        )
     if (end - start) * step < 0:
         raise ShapeError(f"arange: a step of {step} does not lead from start={start} to end={end}")
     whole = all(isinstance(v, int) for v in (start, end, step))
@@ -133,28 +187,65 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
 
 
 @public("range")
-def range_(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def range_(
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """start, start + step, ... up to and including `end`, in the default dtype."""
     start, end = (0, start) if end is None else (start, end)
     n = math.floor((end - start) / step) + 1
-    return arange(start, start + step * (n - 0.5), step, dtype=dtype, device=device, requires_grad=requires_grad)
+    return arange(
+        start, start + step * (n - 0.5), step, dtype=dtype, device=device, requires_grad=requires_grad
+    )
 
 
 @public()
-def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, device: Any = None,
-             requires_grad: bool = False) -> Tensor:
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """`steps` numbers from start to end, both included, at equal distances."""
     return _spaced("linspace", start, end, steps, None, dtype, device, requires_grad, out)
 
 
 @public()
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, device: Any = None,
-             requires_grad: bool = False) -> Tensor:
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """base to the power of `steps` exponents from start to end."""
     return _spaced("logspace", start, end, steps, base, dtype, device, requires_grad, out)
 
 
-def _spaced(name: str, start: Any, end: Any, steps: int, base: float | None, dtype: Any, device: Any, requires_grad: bool, out: Any) -> Tensor:
+def _spaced(
+    name: str,
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float | None,
+    dtype: Any,
+    device: Any,
+    requires_grad: bool,
+    out: Any,
+) -> Tensor:
     if steps < 0:
         raise ShapeError(f"{name}: expected steps >= 0, got {steps}")
     start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
@@ -162,14 +253,26 @@ def _spaced(name: str, start: Any, end: Any, steps: int, base: float | None, dty
     is_complex = isinstance(start, complex) or isinstance(end, complex)
     wanted = (as_dtype(complex) if is_complex else get_default_dtype()) if dtype is None else as_dtype(dtype)
     exponent = backend.xp.linspace(start, end, steps, dtype="complex128" if is_complex else "float64")
-    return given(out, _wrap((exponent if base is None else base**exponent).astype(wanted), backend, requires_grad), name)
+    return given(
+        out,
+        _wrap((exponent if base is None else base**exponent).astype(wanted), backend, requires_grad),
+        name,
+    )
 
 
 def _like(name: str, fill: str) -> Callable[..., Tensor]:
-    def like(x: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None) -> Tensor:
+    def like(
+        x: Tensor,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+    ) -> Tensor:
         backend = x.storage.backend if device is None else backend_of(device)
         array = getattr(backend.xp, fill)(x.shape, dtype=x.dtype if dtype is None else as_dtype(dtype))
         return _wrap(array, backend, requires_grad)
+
     like.__name__ = like.__qualname__ = name
     like.__doc__ = f"`{fill}` with the shape, and unless given the dtype and device, of `x`."
     return public(name)(like)
@@ -181,61 +284,99 @@ empty_like = _like("empty_like", "empty")
 
 
 @public()
-def full_like(x: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-              memory_format: Any = None) -> Tensor:
+def full_like(
+    x: Tensor,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """`full` with the shape, and unless given the dtype and device, of `x`."""
-    return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device,
-                requires_grad=requires_grad)
+    return full(
+        x.shape,
+        fill_value,
+        dtype=x.dtype if dtype is None else dtype,
+        device=x.device if device is None else device,
+        requires_grad=requires_grad,
+    )
 
 
 # ---- from data ----
 
+
 @public()
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """`data` as a tensor, without a copy where possible: a tensor itself, a NumPy array's memory (on the CPU), else a copy."""
+    """`data` as a tensor, without a copy where possible: a tensor itself, a NumPy array's memory (on the
+    CPU), else a copy.
+    """
     if isinstance(data, Tensor):
         wanted = data.dtype if dtype is None else as_dtype(dtype)
         target = data.storage.backend if device is None else backend_of(device)
-        return data if wanted == data.dtype and target is data.storage.backend else data.to(target.device, wanted)
+        same = wanted == data.dtype and target is data.storage.backend
+        return data if same else data.to(target.device, wanted)
     backend = backend_of(device)
-    if type(data) is backend.ndarray and (dtype is None or as_dtype(dtype) == data.dtype):
-        as_dtype(data.dtype)
-        return _wrap(data, backend)
+    array: Any = data if isinstance(data, backend.ndarray) else None
+    if array is not None and (dtype is None or as_dtype(dtype) == array.dtype):
+        as_dtype(array.dtype)
+        return _wrap(array, backend)
     return tensor(data, dtype=dtype, device=device)
 
 
 @public()
-def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
-    """`as_tensor`, for array-API users. copy: True always copies; False raises ValueError where a copy would be needed."""
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> Tensor:
+    """`as_tensor`, for array-API users. copy: True always copies; False raises ValueError where a copy would
+    be needed.
+    """
     if copy:
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
     result = as_tensor(obj, dtype, device)
     if copy is False and result is not obj and result.array is not obj:
-        raise ValueError(f"asarray: copy=False, but {type(obj).__name__} to {result.dtype.name} on {result.device} needs a copy")
-    return result.detach().requires_grad_(True) if requires_grad and result is obj else result.requires_grad_(True) if requires_grad else result
+        raise ValueError(
+            f"asarray: copy=False, but {type(obj).__name__} to {result.dtype.name} on {result.device} "
+            "needs a copy"
+        )
+    return (
+        result.detach().requires_grad_(True)
+        if requires_grad and result is obj
+        else result.requires_grad_(True)
+        if requires_grad
+        else result
+    )
 
 
 @public()
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A CPU tensor that shares the array's memory: a write to one is seen in the other. `lucid.tensor` copies.
+    """A CPU tensor that shares the array's memory: a write to one is seen in the other. `lucid.tensor`
+    copies.
 
-    Raises DtypeError for other objects and for dtypes that lucid does not have (strings, objects, other byte orders).
+    Raises DtypeError for other objects and for dtypes that lucid does not have (strings, objects, other byte
+    orders).
     """
     if not isinstance(array, np.ndarray):
-        raise DtypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}; use lucid.tensor for other data")
+        raise DtypeError(
+            f"from_numpy: expected a NumPy array, got {type(array).__name__}; use lucid.tensor for other data"
+        )
     as_dtype(array.dtype)
     return _wrap(array, backend_of("cpu"))
 
 
 @public("frombuffer")
-def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
     """A 1-d CPU tensor on the memory of a bytes-like object, which it shares."""
     return from_numpy(np.frombuffer(buffer, as_dtype(dtype), count, offset)).requires_grad_(requires_grad)
 
 
 @public("from_dlpack", "utils.dlpack.from_dlpack")
 def from_dlpack(source: Any) -> Tensor:
-    """A tensor that shares the memory of an array of another library (anything with `__dlpack__`), on its device."""
+    """A tensor that shares the memory of an array of another library (anything with `__dlpack__`), on its
+    device.
+    """
     kind, index = source.__dlpack_device__()
     # DLDeviceType of dlpack.h: kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3.
     backend = backend_of("cpu" if int(kind) in (1, 3) else f"cuda:{index}")
@@ -250,55 +391,85 @@ def to_dlpack(x: Tensor) -> Any:
 
 # ---- methods ----
 
-def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+
+def new_zeros(
+    self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """Zeros with the dtype and device of the tensor unless given."""
     return zeros(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
-def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_ones(
+    self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """Ones with the dtype and device of the tensor unless given."""
     return ones(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
-def new_empty(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_empty(
+    self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """An uninitialised tensor with the dtype and device of the tensor unless given."""
     return empty(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_full(
+    self: Tensor,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A filled tensor with the dtype and device of the tensor unless given."""
-    return full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    return full(
+        size, fill_value, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+    )
 
 
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A copy of `data` with the dtype and device of the tensor unless given."""
     return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
+@public("zero_")
 def zero_(self: Tensor) -> Tensor:
     """The tensor itself, filled with zeros."""
     return _filled(self, 0, "zero_")
 
 
+@public("fill_")
 def fill_(self: Tensor, value: Any) -> Tensor:
     """The tensor itself, filled with `value`: a number, or a 0-d tensor, to which the gradient flows."""
     return _filled(self, value, "fill_")
 
 
+@public("fill")
+def fill(x: Tensor, value: Any) -> Tensor:
+    """A tensor of x's shape, dtype and device with every element `value`."""
+    return _filled(F.clone(x), value, "fill")
+
+
 def _filled(x: Tensor, value: Any, name: str) -> Tensor:
     check_writable(x, name)
+    backend = x.storage.backend
     if isinstance(value, Tensor):
         if value.ndim:
             raise ShapeError(f"{name}: expected a number or a 0-d tensor, got shape {value.shape}")
-        return write(x, F.expand(value, x.shape), name)
-    if category(_number_dtype(value)) > category(x.dtype) and category(x.dtype) < 2 and float(value) != int(value):
-        value = int(value)
-    if isinstance(value, complex) and category(x.dtype) != 3:
-        raise DtypeError(f"{name}: a complex value {value} does not fit a tensor of {x.dtype.name}")
-    backend = x.storage.backend
-    # A 0-d array seen with strides of 0: nothing of x's size is allocated.
-    filler = backend.xp.broadcast_to(backend.xp.asarray(value).astype(x.dtype), x.shape)
-    return write(x, _wrap(filler, backend), name)
+        filler = F.expand(F.cast(value, x.dtype) if value.dtype != x.dtype else value, x.shape)
+    else:
+        if isinstance(value, complex) and category(x.dtype) != 3:
+            raise DtypeError(f"{name}: a complex value {value} does not fit a tensor of {x.dtype.name}")
+        # A 0-d array seen with strides of 0: nothing of x's size is allocated.
+        filler = _wrap(backend.xp.broadcast_to(backend.xp.asarray(value).astype(x.dtype), x.shape), backend)
+    if x.requires_grad:
+        # What x was made of gets a gradient of zeros, as in PyTorch.
+        everywhere = _wrap(backend.xp.broadcast_to(backend.xp.asarray(True), x.shape), backend)
+        filler = F.where(everywhere, filler, x)
+    return write(x, filler, name)
 
 
 for _function in (new_zeros, new_ones, new_empty, new_full, new_tensor, zero_, fill_):
@@ -307,14 +478,17 @@ for _function in (new_zeros, new_ones, new_empty, new_full, new_tensor, zero_, f
 
 # ---- limits of dtypes ----
 
+
 class FloatInfo:
-    """The limits of a floating dtype as Python floats: bits, eps, max, min, tiny, smallest_normal, resolution, dtype."""
+    """The limits of a floating dtype as Python floats: bits, eps, max, min, tiny, smallest_normal,
+    resolution, dtype.
+    """
 
     __slots__ = ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype")
 
     def __init__(self, dtype: Any) -> None:
-        real = REAL_OF.get(dtype, dtype)
-        info = ml_dtypes.finfo(real) if real == bfloat16 else np.finfo(real)
+        real: Any = REAL_OF.get(dtype, dtype)
+        info: Any = ml_dtypes.finfo(real) if real == bfloat16 else np.finfo(real)
         self.bits, self.dtype = info.bits, real.name
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
@@ -358,5 +532,3 @@ def iinfo(dtype: Any) -> IntInfo:
     if category(dtype) != 1:
         raise DtypeError(f"iinfo: expected an integer dtype, got {dtype.name}; use finfo")
     return IntInfo(dtype)
-
-

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..autograd.inplace import check_writable, write
 from ..autograd.inplace import method as in_place
 from ..autograd.mode import GRAD, mode
@@ -14,6 +16,7 @@ from ..errors import DtypeError, IndexRangeError, ShapeError
 from ..ops.common import normalize_dim
 from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
+from . import join as join  # publishes cat, split, meshgrid, ...
 from .reduce import ValuesIndices, numpy_names
 from .registry import public
 from .shape import broadcast_shapes
@@ -24,7 +27,7 @@ _ALL = slice(None)
 
 
 class Index(NamedTuple):
-    """An index in two steps: a basic one that views, and integer arrays (None: all) for the dimensions of that view."""
+    """An index in two steps: a basic one that views, and integer arrays (None: all) for the view's dims."""
 
     basic: tuple[Any, ...]
     arrays: tuple[Any, ...]
@@ -59,7 +62,8 @@ def _index_array(x: Tensor, i: Any) -> Any:
     """An index tensor, array or list as a raw array on x's device."""
     backend = x.storage.backend
     if isinstance(i, Tensor):
-        array = i.array if i.storage.backend is backend else backend.from_numpy(i.storage.backend.to_numpy(i.array))
+        array, own = i.array, i.storage.backend
+        array = array if own is backend else backend.from_numpy(own.to_numpy(array))
     elif isinstance(i, (list, tuple, range)):
         array = tensor(list(i), device=x.device).array
         array = array if array.size else array.astype("int64")
@@ -68,16 +72,16 @@ def _index_array(x: Tensor, i: Any) -> Any:
     elif hasattr(i, "__array__"):
         array = backend.from_numpy(i)
     else:
-        raise DtypeError("getitem: expected integers, slices, None, Ellipsis, and tensors, arrays or lists of integers or "
-                         f"bools, got {type(i).__name__} {i!r}")
+        raise DtypeError("getitem: expected integers, slices, None, Ellipsis, and tensors, arrays or lists "
+                         f"of integers or bools, got {type(i).__name__} {i!r}")
     if array.dtype.kind not in "ib":
-        raise DtypeError(f"getitem: expected an index of integers or bools, got {array.dtype.name}; use .long() for "
-                         "positions, .bool() for a mask")
+        raise DtypeError(f"getitem: expected an index of integers or bools, got {array.dtype.name}; use "
+                         ".long() for positions, .bool() for a mask")
     return array
 
 
 def parse_index(x: Tensor, index: Any, keep_tensors: bool = False) -> Index:
-    """`index` in two steps, its integer arrays checked and nonnegative. keep_tensors: 0-d tensors stay arrays."""
+    """`index` in two steps, its arrays checked and nonnegative. keep_tensors: 0-d tensors stay arrays."""
     items: list[Any] = [i if keep_tensors and isinstance(i, Tensor) else _plain(i)
                         for i in (index if isinstance(index, tuple) else (index,))]
     if all(type(i) is int or type(i) is slice or i is None or i is Ellipsis for i in items):
@@ -88,7 +92,9 @@ def parse_index(x: Tensor, index: Any, keep_tensors: bool = False) -> Index:
                i.ndim if hasattr(i, "dtype") and i.dtype.kind == "b" else 1 for i in items)
     if used > x.ndim:
         raise IndexRangeError(f"getitem: too many indices: {used} for a tensor of shape {x.shape}")
-    xp, basic, arrays, dim = x.storage.backend.xp, [], [], 0
+    basic: list[Any] = []
+    arrays: list[Any] = []
+    xp, dim = x.storage.backend.xp, 0
     for i in items:
         if i is Ellipsis:
             basic += [_ALL] * (x.ndim - used)
@@ -135,8 +141,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 def _value(x: Tensor, value: Any, shape: tuple[int, ...], name: str) -> Tensor:
     """`value` as a tensor of x's dtype and device, broadcast to `shape`."""
     value = value if isinstance(value, Tensor) else tensor(value, dtype=x.dtype, device=x.device)
-    if value.dtype != x.dtype or (value.device != x.device and not value.ndim):
-        value = value.to(x.device, x.dtype)
+    value = value.to(x.device, x.dtype)
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = F.select(value, 0, 0)
     if value.shape == shape:
@@ -144,21 +149,28 @@ def _value(x: Tensor, value: Any, shape: tuple[int, ...], name: str) -> Tensor:
     try:
         return F.expand(value, shape)
     except ShapeError:
-        raise ShapeError(f"{name}: a value of shape {value.shape} cannot be broadcast to the indexed shape {shape}") from None
+        raise ShapeError(f"{name}: a value of shape {value.shape} cannot be broadcast to the indexed shape "
+                         f"{shape}") from None
 
 
 def _target_shape(view: Tensor, arrays: tuple[Any, ...]) -> tuple[int, ...]:
     """The shape of view[arrays]."""
-    import numpy
     dims = [d for d, i in enumerate(arrays) if i is not None]
     try:
-        shape = numpy.broadcast_shapes(*[arrays[d].shape for d in dims])
+        shape = np.broadcast_shapes(*[arrays[d].shape for d in dims])
     except ValueError:
         raise IndexRangeError("getitem: the index arrays have shapes that do not broadcast together: "
                               f"{', '.join(str(arrays[d].shape) for d in dims)}") from None
     rest = [n for d, n in enumerate(view.shape) if d not in dims]
     at = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
     return (*rest[:at], *shape, *rest[at:])
+
+
+def _owner(x: Tensor) -> Tensor:
+    """The tensor that `x` is a view of, or `x`."""
+    while x.base is not None:
+        x = x.base[0]
+    return x
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
@@ -170,7 +182,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     basic, arrays = parsed = parse_index(x, index)
     view = x if parsed.whole and arrays else F.getitem_view(x, basic)
     value = _value(x, value, _target_shape(view, arrays) if arrays else view.shape, "setitem")
-    recorded = mode.flags & GRAD and (value.requires_grad or view.requires_grad)
+    recorded = mode.flags & GRAD and (value.requires_grad or view.requires_grad or _owner(view).requires_grad)
     if not recorded:
         source = value.array.copy() if value.storage.root is x.storage.root else value.array
         view.array[tuple(_ALL if i is None else i for i in arrays) if arrays else Ellipsis] = source
@@ -192,7 +204,7 @@ def index_put_value(x: Tensor, index: Any, value: Any, accumulate: bool = False)
 
 @public(method=True)
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of `x` with `values` written (added, with `accumulate`) at x[indices]. indices: a tuple of tensors.
+    """A copy of `x` with `values` written (added, with `accumulate`) at x[indices], a tuple of tensors.
 
     Added values add up where positions repeat.
     """
@@ -217,7 +229,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float
             reduce: str | None = None) -> Tensor:
     """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`.
 
-    reduce: "add" or "multiply" combines with what is there. Among repeated positions one value stays when nothing reduces.
+    reduce: "add" or "multiply" combines with what is there; else one value stays among repeated positions.
     """
     if src is None:
         src = value
@@ -229,24 +241,27 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float
         if not isinstance(src, Tensor):
             src = F.expand(tensor(src, dtype=x.dtype, device=x.device), index.shape)
         return F.scatter_add(x, dim, index, src) if reduce == "add" else F.scatter_prod(x, dim, index, src)
-    if isinstance(src, Tensor) and src.ndim + (not index.ndim):
+    if isinstance(src, Tensor) and (src.ndim == index.ndim or src.ndim or src.requires_grad):
         return F.scatter_src(x, dim, index, src)
     return F.scatter_number(x, dim, index, src.item() if isinstance(src, Tensor) else src)
 
 
 @public(method=True)
 @numpy_names
-def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *,
+                   include_self: bool = True) -> Tensor:
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
 
-    reduce: "sum", "mean", "prod", "amax" or "amin". include_self=False leaves x's own value out where anything arrives.
+    reduce: "sum", "mean", "prod", "amax" or "amin". include_self=False leaves x's own value out where
+    anything arrives.
     """
     return F.scatter_reduce(x, dim, index, src, reduce, include_self)
 
 
 @public(method=True)
 @numpy_names
-def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
+                 include_self: bool = True) -> Tensor:
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`.
 
     reduce: "prod", "mean", "amax" or "amin".
@@ -255,12 +270,13 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
         raise DtypeError(f"index_reduce: reduce is prod, mean, amax or amin, got {reduce!r}")
     dim = normalize_dim("index_reduce", dim, x.ndim)
     if index.ndim > 1 or (source.ndim and source.shape[dim] != index.numel()):
-        raise ShapeError(f"index_reduce: expected a 1-d index with one position for each slice of source {source.shape} "
-                         f"along dim {dim}, got {index.shape}")
+        raise ShapeError(f"index_reduce: expected a 1-d index with one position for each slice of source "
+                         f"{source.shape} along dim {dim}, got {index.shape}")
     if not source.ndim:
         index = F.reshape(index, ())
     else:
-        index = F.expand(F.reshape(index, tuple(-1 if d == dim else 1 for d in range(source.ndim))), source.shape)
+        index = F.expand(F.reshape(index, tuple(-1 if d == dim else 1 for d in range(source.ndim))),
+                         source.shape)
     return F.scatter_reduce(x, dim, index, source, reduce, include_self)
 
 
@@ -272,25 +288,29 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         return F.index_fill_number(x, dim, index, value)
     if value.ndim:
         raise ShapeError(f"index_fill: expected a number or a 0-d tensor, got shape {value.shape}")
-    chosen = F.index_fill_number(_wrap(x.storage.backend.xp.zeros(x.shape, "bool"), x.storage.backend), dim, index, True)
+    backend = x.storage.backend
+    chosen = F.index_fill_number(_wrap(backend.xp.zeros(x.shape, "bool"), backend), dim, index, True)
     return F.where(chosen, value.to(x.device, x.dtype), x)
 
 
 @public(method=True)
 @numpy_names
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Elements of `x` at the positions `indices` along `dim`, the other dimensions broadcasting; flattened when dim is None."""
+    """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None."""
     if dim is None:
         x, indices, dim = F.reshape(x, (-1,)), F.reshape(indices, (-1,)), 0
     if x.ndim != indices.ndim:
-        raise ShapeError(f"take_along_dim: expected as many dimensions in x and indices, got {x.shape} and {indices.shape}")
+        raise ShapeError(f"take_along_dim: expected as many dimensions in x and indices, got {x.shape} and "
+                         f"{indices.shape}")
     dim = normalize_dim("take_along_dim", dim, x.ndim)
     n, k = (t.shape[dim] if t.ndim else 1 for t in (x, indices))
     backend = x.storage.backend
     indices = _wrap(check_range("take_along_dim", backend.xp, indices.array, n, dim, wrap=True), backend)
     rest = broadcast_shapes(*[(*t.shape[:dim], 1, *t.shape[dim + 1:]) for t in (x, indices)])
-    return F.pick(F.expand(x, (*rest[:dim], n, *rest[dim + 1:])) if x.ndim else x, F.expand(
-        indices, (*rest[:dim], k, *rest[dim + 1:])) if x.ndim else indices, dim)
+    if x.ndim:
+        x = F.expand(x, (*rest[:dim], n, *rest[dim + 1:]))
+        indices = F.expand(indices, (*rest[:dim], k, *rest[dim + 1:]))
+    return F.pick(x, indices, dim)
 
 
 # ---- masks ----
@@ -308,7 +328,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         return F.masked_fill(x, mask, value)
     if value.ndim:
-        raise ShapeError(f"masked_fill: expected a number or a 0-d tensor, got shape {value.shape}; use where")
+        raise ShapeError(f"masked_fill: expected a number or a 0-d tensor, got {value.shape}; use where")
     return F.where(mask, value.to(x.device, x.dtype), x)
 
 
@@ -316,11 +336,9 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector."""
     shape = broadcast_shapes(x.shape, _mask("masked_select", mask).shape)
-    where_true = x.storage.backend.xp.nonzero(mask.array if mask.shape == shape else F.expand(mask, shape).array) if shape \
-        else None
-    if where_true is None:
-        return F.getitem(F.reshape(x, (1,)), (x.storage.backend.xp.zeros(int(bool(mask)), "int64"),))
-    return F.getitem(x if x.shape == shape else F.expand(x, shape), tuple(where_true))
+    shape = shape or (1,)
+    x, mask = (t if t.shape == shape else F.expand(t, shape) for t in (x, mask))
+    return F.getitem(x, tuple(x.storage.backend.xp.nonzero(mask.array)))
 
 
 @public(method=True)
@@ -332,7 +350,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @public(method=False)
 def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
-    """`x` where `condition` holds, else `y`, with broadcasting; with `condition` alone, the positions where it holds."""
+    """`x` where `condition` holds, else `y`; with `condition` alone, the positions where it holds."""
     if x is None and y is None:
         return nonzero(condition, as_tuple=True)
     return F.where(condition, x, y)
@@ -343,7 +361,7 @@ setattr(Tensor, "where", lambda x, condition, y: F.where(condition, x, y))  # no
 
 @public(method=True)
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
-    """Positions of the nonzero elements, one row each: int64 [n, dimensions]; with `as_tuple` one vector per dimension."""
+    """Positions of the nonzero elements: int64 [n, dimensions]; with `as_tuple` one vector per dimension."""
     if not as_tuple:
         return F.nonzero(x)
     at = F.nonzero(x if x.ndim else F.reshape(x, (1,)))
@@ -388,12 +406,13 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 @public(method=False)
 def searchsorted(sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False,
                  side: str | None = None, sorter: Tensor | None = None) -> Tensor:
-    """Positions at which `values` would be inserted into `sorted_sequence`, which is in order along its last dimension.
+    """Positions at which `values` would be inserted into `sorted_sequence` (in order along its last dim).
 
     right (or side="right"): behind equal elements. sorter: an order that sorts the sequence. int64, or int32.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
-        raise DtypeError(f"searchsorted: side is 'left' or 'right' and must not contradict right={right}, got {side!r}")
+        raise DtypeError(f"searchsorted: side is 'left' or 'right' and must not contradict right={right}, "
+                         f"got {side!r}")
     values = values if isinstance(values, Tensor) else tensor(values, device=sorted_sequence.device)
     if sorter is not None:
         sorted_sequence = F.gather(sorted_sequence, -1, sorter)
@@ -417,13 +436,15 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     """Whether each of `elements` stands in `test_elements` (or not, with `invert`)."""
     beside = elements if isinstance(elements, Tensor) else test_elements
     device = beside.device if isinstance(beside, Tensor) else None
-    elements, test_elements = (v if isinstance(v, Tensor) else tensor(v, device=device) for v in (elements, test_elements))
+    elements, test_elements = (v if isinstance(v, Tensor) else tensor(v, device=device)
+                               for v in (elements, test_elements))
     return F.isin(elements, test_elements, invert)
 
 
 # ---- sets ----
 
-def _chosen(values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: bool, return_counts: bool) -> Any:
+def _chosen(values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: bool,
+            return_counts: bool) -> Any:
     out = (values, *((inverse,) if return_inverse else ()), *((counts,) if return_counts else ()))
     return out if len(out) > 1 else values
 
@@ -432,28 +453,31 @@ def _chosen(values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: boo
 @numpy_names
 def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:
-    """Distinct elements of `x` in order (distinct slices along `dim`), and on demand the place of each element among
-    them and how often each stands."""
+    """Distinct elements of `x` in order (slices along `dim`); on demand each element's place, and counts."""
     if dim is None:
-        return _chosen(*F.unique_flat(x), return_inverse, return_counts)
-    moved = F.transpose(x, 0, normalize_dim("unique", dim, x.ndim))
-    values, inverse, counts = F.unique_rows(moved)
+        values, inverse, counts = F.unique_flat(x)
+        return _chosen(values, inverse, counts, return_inverse, return_counts)
+    dim = normalize_dim("unique", dim, x.ndim)
+    values, inverse, counts = F.unique_rows(F.transpose(x, 0, dim))
     return _chosen(F.transpose(values, 0, dim), inverse, counts, return_inverse, return_counts)
 
 
 @public(method=True)
 @numpy_names
-def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-    """`x` with each run of equal elements (equal slices along `dim`) reduced to its first, and on demand the run of each
-    element and the lengths of the runs."""
+def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False,
+                       dim: int | None = None) -> Any:
+    """`x` with each run of equal elements (slices along `dim`) reduced to its first; on demand each
+    element's run and the lengths of the runs."""
     if dim is None:
         values, inverse, counts = F.unique_runs(F.reshape(x, (-1,)))
         return _chosen(values, F.reshape(inverse, x.shape), counts, return_inverse, return_counts)
-    values, inverse, counts = F.unique_runs(F.transpose(x, 0, normalize_dim("unique_consecutive", dim, x.ndim)))
+    dim = normalize_dim("unique_consecutive", dim, x.ndim)
+    values, inverse, counts = F.unique_runs(F.transpose(x, 0, dim))
     return _chosen(F.transpose(values, 0, dim), inverse, counts, return_inverse, return_counts)
 
 
-_IN_PLACE: tuple[Callable[..., Any], ...] = (scatter, scatter_reduce, index_reduce, index_fill, index_put, masked_fill,
+_IN_PLACE: tuple[Callable[..., Any], ...] = (scatter, scatter_reduce, index_reduce, index_fill, index_put,
+                                             masked_fill,
                                            masked_scatter)
 for _function in _IN_PLACE:
     setattr(Tensor, f"{_function.__name__}_", in_place(_function, f"{_function.__name__}_"))

@@ -57,6 +57,10 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
     for i in range(0, len(pads), 2):
         dim = x.ndim - 1 - i // 2
         low, high = pads[i], pads[i + 1]
+        if mode == "circular" and min(low, high) < 0:
+            # What is cut off does not come round again.
+            x = F.pad_constant(x, (0, 0) * (i // 2) + (min(low, 0), min(high, 0)))
+            low, high = max(low, 0), max(high, 0)
         if low or high:
             n = x.shape[dim]
             x = F.resample(x, dim, ("pad", n, n + low + high, low, _PAD_MODES[mode]))

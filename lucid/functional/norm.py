@@ -123,6 +123,8 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     input: [N, C, ...]; all others [C] or None. In training the running statistics become
     (1 - momentum) * running + momentum * (batch mean, unbiased batch variance), in place.
     """
+    if input.shape == (0,):
+        return F.clone(input)
     if not training:
         if running_mean is None or running_var is None:
             raise ShapeError("batch_norm: training=False needs running_mean and running_var; pass them, or training=True")
@@ -186,7 +188,7 @@ def vector_norm(x: Tensor, p: float, dim: Any, keepdim: bool = False) -> Tensor:
     if p == -math.inf:
         return F.amin(F.abs(x), dim=dim, keepdim=keepdim)
     if p == 0:
-        return F.sum(F.cast(F.ne(x, 0), x.dtype), dim=dim, keepdim=keepdim)
+        return F.sum(F.abs(F.sign(x)), dim=dim, keepdim=keepdim)
     if p == 1:
         return F.sum(F.abs(x), dim=dim, keepdim=keepdim)
     total = F.sum(x * F.conj(x) if p == 2 else F.abs(x) ** p, dim=dim, keepdim=keepdim)
@@ -205,14 +207,24 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, o
     return result if out is None else out.copy_(result)
 
 
+def _broadcast_shape(name: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:
+    n = max(x1.ndim, x2.ndim)
+    a, b = ((1,) * (n - x.ndim) + tuple(x.shape) for x in (x1, x2))
+    if any(i != j and 1 not in (i, j) for i, j in zip(a, b, strict=True)):
+        raise ShapeError(f"{name}: shapes {tuple(x1.shape)} and {tuple(x2.shape)} do not broadcast together")
+    return tuple(j if i == 1 else i for i, j in zip(a, b, strict=True))
+
+
 @public("nn.functional.cosine_similarity", "cosine_similarity")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together.
 
     As in PyTorch, the bound counts for the value alone: below it the gradient is that of the plain norm.
     """
+    shape = _broadcast_shape("cosine_similarity", x1, x2)
     unit = []
     for x in (x1, x2):
+        x = x if x.shape == shape else F.expand(x, shape)
         norm = vector_norm(x, 2, dim, keepdim=True)
         value = norm.detach()
         unit.append(x / (norm + (F.where(F.lt(value, eps), eps, value) - value)))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from ..autograd import inplace as _inplace
-from ..autograd.mode import is_grad_enabled
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, LucidError
 from ..ops.registry import OPS
 from ..storage.dtype import category, complex128, float64
 from ..storage.random import default_generator
-from ..tensor import Tensor, _LazyMethod, _wrap
+from ..tensor import Tensor, _wrap
+from .methods import LazyMethod
 from .registry import PUBLIC, public
 
 Number = builtins.int | builtins.float | builtins.complex
@@ -60,8 +61,8 @@ _DIVISIONS = {None: "div", "floor": "floor_divide", "trunc": "div_trunc"}
 def div(x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Tensor:
     """x / y, with broadcasting.
 
-    rounding_mode: None for the quotient (integers give the default float), "trunc" to drop its fraction, "floor"
-    for the whole number below it; these two keep integers and have derivative 0.
+    rounding_mode: None for the quotient (integers give the default float), "trunc" to drop its fraction,
+    "floor" for the whole number below it; these two keep integers and have derivative 0.
 
     >>> import lucid
     >>> lucid.div(lucid.tensor([-7, 7]), 2, rounding_mode="floor")
@@ -88,8 +89,8 @@ def float_power(x: Operand, exponent: Operand) -> Tensor:
     tensor([1., 8.], dtype=float64)
     """
     pair = (x, exponent)
-    complex_ = any(category(v.dtype) == 3 if isinstance(v, Tensor) else isinstance(v, builtins.complex) for v in pair)
-    dtype = complex128 if complex_ else float64
+    kinds = [category(v.dtype) if isinstance(v, Tensor) else 3 * (type(v) is builtins.complex) for v in pair]
+    dtype = complex128 if 3 in kinds else float64
     a, b = (v.to(dtype) if isinstance(v, Tensor) else v for v in pair)
     return F.pow(a, b)
 
@@ -98,7 +99,7 @@ def float_power(x: Operand, exponent: Operand) -> Tensor:
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """The smaller of max(x, min) and max: x held between two bounds, of which one may be absent.
 
-    min, max: numbers or tensors. Inside, and at the bounds, x gets the gradient; outside, the bound that was taken.
+    min, max: numbers or tensors. Inside, and at the bounds, x gets the gradient; outside, the bound taken.
 
     >>> import lucid
     >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 2.0]), min=-1, max=1)
@@ -184,46 +185,64 @@ def _forward(name: str) -> Callable[..., Any]:
 # PyTorch's second names of ops, also as methods.
 ALIASES = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
-    "arctan": "atan", "arctan2": "atan2",
-    "arctanh": "atanh", "multiply": "mul", "negative": "neg", "fix": "trunc",
-    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
+    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "multiply": "mul", "negative": "neg",
+    "fix": "trunc", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
+    "not_equal": "ne", "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift",
+    "igamma": "gammainc", "igammac": "gammaincc",
 }
-# lucid.special: name -> op. Where the second differs from the first, PyTorch has another name for it.
+# lucid.special: names that are the op's own, then PyTorch's other names for ops.
 SPECIAL = {
     **{name: name for name in (
         "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx",
-        "erfinv", "exp2", "expm1",
-        "gammainc", "gammaincc", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "logit",
-        "modified_bessel_k0", "modified_bessel_k1",
-        "ndtr", "ndtri", "polygamma", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
-        "sinc", "spherical_bessel_j0",
+        "erfinv", "exp2", "expm1", "gammainc", "gammaincc", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr",
+        "logit", "logsumexp", "modified_bessel_k0", "modified_bessel_k1", "ndtr", "ndtri", "polygamma",
+        "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "sinc", "spherical_bessel_j0",
         "xlog1py", "xlogy", "zeta")},
     "expit": "sigmoid", "gammaln": "lgamma", "modified_bessel_i0": "i0", "modified_bessel_i1": "i1",
     "multigammaln": "mvlgamma", "psi": "digamma",
 }
+# In-place methods of what is no single op.
+WRITTEN: dict[str, Callable[..., Any]] = {
+    "add_": add, "sub_": sub, "subtract_": sub, "div_": div, "divide_": div, "true_divide_": true_divide,
+    "clamp_": clamp, "clip_": clamp, "float_power_": float_power, "conj_physical_": conj,
+    "polygamma_": _polygamma, "ldexp_": _forward("ldexp"), "mvlgamma_": _forward("mvlgamma"),
+    "igamma_": _forward("gammainc"), "igammac_": _forward("gammaincc"),
+}
+# In-place methods of several tensors that PyTorch also has as functions; those of one tensor it has all.
+WRITTEN_FUNCTIONS = ("clamp", "clip", "clamp_max", "clamp_min", "conj_physical", "gcd", "lcm", "ldexp",
+                     "xlogy")
 
 
-def _alias_method(alias: str, name: str) -> None:
-    setattr(Tensor, alias, _LazyMethod(alias, lambda: getattr(Tensor, name)))
+def _alias_method(alias: str, space: Any, name: str) -> None:
+    setattr(Tensor, alias, LazyMethod(alias, lambda: getattr(space, name)))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def function(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(x, name)(*args, **kwargs)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The tensor itself, after `{name.rstrip('_')}` was done in place."
+    return function
 
 
 def _attach() -> None:
     for alias, name in ALIASES.items():
         PUBLIC[alias] = _forward(name)
-        _alias_method(alias, name)
+        _alias_method(alias, F, name)
         if OPS[name].inplace:
-            _alias_method(f"{alias}_", f"{name}_")
+            _alias_method(f"{alias}_", Tensor, f"{name}_")
     for alias, name in SPECIAL.items():
         PUBLIC[f"special.{alias}"] = _forward(name)
-    for name, function in {"add_": add, "sub_": sub, "subtract_": sub, "div_": div, "divide_": div,
-                           "true_divide_": true_divide,
-                           "clamp_": clamp, "clip_": clamp}.items():
+    for name, function in WRITTEN.items():
         setattr(Tensor, name, _inplace.method(function, name))
-    Tensor.polygamma = _polygamma  # type: ignore[attr-defined]
+    one = [n for n, op in OPS.items() if op.inplace and len(op.tensors) == 1]
+    for name in (*one, *(alias for alias, n in ALIASES.items() if n in one), *WRITTEN_FUNCTIONS):
+        PUBLIC.setdefault(f"{name}_", _method(f"{name}_"))
+    setattr(Tensor, "polygamma", _polygamma)  # noqa: B010    (no attribute that mypy knows)
     for part in (real, imag):
         setattr(Tensor, part.__name__, property(part))
     # The name that PyTorch kept from Python 2.
-    Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
+    setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010
 
 
 _attach()
@@ -237,9 +256,7 @@ def _apply(name: str, x: Tensor, inplace: builtins.bool, *statics: Any) -> Tenso
     if not inplace:
         return f(x, *statics)
     _inplace.check_writable(x, name)
-    # A formula that reads x needs the values from before the write.
-    keeps = x.requires_grad and is_grad_enabled() and "x" in OPS[name].formulas["x"].names
-    return _inplace.write(x, f(F.clone(x) if keeps else x, *statics), name)
+    return _inplace.write(x, f(x, *statics), name)
 
 
 @public("nn.functional.relu")
@@ -281,7 +298,7 @@ def rrelu(x: Tensor, lower: builtins.float = 1 / 8, upper: builtins.float = 1 / 
           inplace: builtins.bool = False) -> Tensor:
     """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853).
 
-    The slope of each element is drawn from [lower, upper) when training, and is (lower + upper) / 2 otherwise.
+    The slope of each element is drawn from [lower, upper) when training, and (lower + upper) / 2 otherwise.
     """
     if lower > upper:
         raise LucidError(f"rrelu: expected lower <= upper, got {lower} and {upper}")
@@ -289,7 +306,7 @@ def rrelu(x: Tensor, lower: builtins.float = 1 / 8, upper: builtins.float = 1 / 
         return _apply("leaky_relu", x, inplace, (lower + upper) / 2)
     backend = x.storage.backend
     slopes = _wrap(default_generator(backend).uniform(x.shape, lower, upper, x.dtype), backend)
-    out = F.prelu_kernel(F.clone(x) if inplace else x, slopes)
+    out = F.prelu_kernel(x, slopes)
     return x.copy_(out) if inplace else out
 
 
@@ -342,12 +359,24 @@ def hardsigmoid(x: Tensor, inplace: builtins.bool = False) -> Tensor:
     return _apply("hardsigmoid", x, inplace)
 
 
-# The rest has no `inplace`; an underscore marks the in-place forms that PyTorch also has as functions.
+# These have no `inplace`.
 for _name in ("gelu", "softplus", "softsign", "hardshrink", "softshrink", "tanhshrink", "logsigmoid", "glu",
               "sigmoid", "tanh"):
     PUBLIC[f"nn.functional.{_name}"] = _forward(_name)
-for _function in (relu, relu6, hardtanh, leaky_relu, elu, selu, celu, rrelu, threshold):
-    PUBLIC[f"nn.functional.{_function.__name__}_"] = _written = (lambda f: lambda x,
-                                                                 *args: f(x, *args, inplace=True))(_function)
-    if _function in (relu, selu, celu, rrelu, threshold):
-        PUBLIC[f"{_function.__name__}_"] = _written
+# In-place forms that are functions in PyTorch: where they stand besides `nn.functional`.
+_IN_PLACE: dict[Callable[..., Tensor], tuple[str, ...]] = {
+    relu: ("",), selu: ("",), celu: ("",), rrelu: ("",), threshold: ("",),
+    relu6: (), hardtanh: (), leaky_relu: (), elu: (),
+}
+
+
+def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(function)
+    def written(x: Tensor, *statics: Any) -> Tensor:
+        return function(x, *statics, inplace=True)
+    return written
+
+
+for _function, _places in _IN_PLACE.items():
+    for _place in ("nn.functional.", *_places):
+        PUBLIC[f"{_place}{_function.__name__}_"] = _written(_function)

@@ -24,16 +24,38 @@ def _device(device: Any, generator: Generator | None, out: Any = None) -> Any:
 
 
 @public()
-def rand(*size: Any, generator: Generator | None = None, out: Any = None, dtype: Any = None, device: Any = None,
-         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+def rand(
+    *size: Any,
+    generator: Generator | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Uniform numbers in [0, 1)."""
     backend = _device(device, generator, out)
-    return given(out, _wrap(generator_for(generator, backend).uniform(shape_of("rand", size), dtype=dtype), backend, requires_grad), "rand")
+    return given(
+        out,
+        _wrap(
+            generator_for(generator, backend).uniform(shape_of("rand", size), dtype=dtype),
+            backend,
+            requires_grad,
+        ),
+        "rand",
+    )
 
 
 @public()
-def randn(*size: Any, generator: Generator | None = None, out: Any = None, dtype: Any = None, device: Any = None,
-          requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+def randn(
+    *size: Any,
+    generator: Generator | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Normal numbers with mean 0 and standard deviation 1. A complex dtype has variance 1/2 in each part."""
     backend = _device(device, generator, out)
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -47,60 +69,145 @@ def randn(*size: Any, generator: Generator | None = None, out: Any = None, dtype
 
 
 @public()
-def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generator | None = None, out: Any = None, dtype: Any = None,
-            device: Any = None, requires_grad: bool = False) -> Tensor:
+def randint(
+    low: Any,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Integers in [low, high), int64 unless given: `randint(high, size)` or `randint(low, high, size)`."""
     if size is None:
         if high is None or isinstance(high, (int, np.integer)):
-            raise ShapeError("randint: expected randint(high, size) or randint(low, high, size) with a tuple as size")
+            raise ShapeError(
+                "randint: expected randint(high, size) or randint(low, high, size) with a tuple as size"
+            )
         low, high, size = 0, low, high
     backend = _device(device, generator, out)
-    array = generator_for(generator, backend).integers(int(low), int(high), shape_of("randint", (size,)), int64)
-    return given(out, _wrap(array.astype(int64 if dtype is None else as_dtype(dtype), copy=False), backend, requires_grad), "randint")
+    array = generator_for(generator, backend).integers(
+        int(low), int(high), shape_of("randint", (size,)), int64
+    )
+    return given(
+        out,
+        _wrap(array.astype(int64 if dtype is None else as_dtype(dtype), copy=False), backend, requires_grad),
+        "randint",
+    )
 
 
 @public()
-def randperm(n: int, *, generator: Generator | None = None, out: Any = None, dtype: Any = None, device: Any = None,
-             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """0 .. n - 1 in random order, int64 unless given."""
     backend = _device(device, generator, out)
     shape_of("randperm", (n,))
     array = generator_for(generator, backend).permutation(int(n))
-    return given(out, _wrap(array.astype(int64 if dtype is None else as_dtype(dtype), copy=False), backend, requires_grad), "randperm")
+    return given(
+        out,
+        _wrap(array.astype(int64 if dtype is None else as_dtype(dtype), copy=False), backend, requires_grad),
+        "randperm",
+    )
 
 
 @public()
-def rand_like(x: Tensor, *, generator: Generator | None = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-              memory_format: Any = None) -> Tensor:
+def rand_like(
+    x: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """`rand` with the shape, and unless given the dtype and device, of `x`."""
-    return rand(x.shape, generator=generator, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+    return rand(
+        x.shape,
+        generator=generator,
+        dtype=dtype or x.dtype,
+        device=device or x.device,
+        requires_grad=requires_grad,
+    )
 
 
 @public()
-def randn_like(x: Tensor, *, generator: Generator | None = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-               memory_format: Any = None) -> Tensor:
+def randn_like(
+    x: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """`randn` with the shape, and unless given the dtype and device, of `x`."""
-    return randn(x.shape, generator=generator, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+    return randn(
+        x.shape,
+        generator=generator,
+        dtype=dtype or x.dtype,
+        device=device or x.device,
+        requires_grad=requires_grad,
+    )
 
 
 @public()
-def randint_like(x: Tensor, low: Any, high: Any = None, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-                 requires_grad: bool = False, memory_format: Any = None) -> Tensor:
+def randint_like(
+    x: Tensor,
+    low: Any,
+    high: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """`randint` with the shape, and unless given the dtype and device, of `x`."""
     low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, x.shape, generator=generator, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+    return randint(
+        low,
+        high,
+        x.shape,
+        generator=generator,
+        dtype=dtype or x.dtype,
+        device=device or x.device,
+        requires_grad=requires_grad,
+    )
 
 
 @public()
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Any = None, dtype: Any = None,
-           device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Normal numbers: of `size` with numbers for mean and std, or one per element of the tensors mean and std (broadcast)."""
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Normal numbers: of `size` with numbers for mean and std, or one per element of the tensors mean and std
+    (broadcast).
+    """
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     if not tensors:
         if size is None:
             raise ShapeError("normal: give size, or tensors for mean or std")
         backend = _device(device, generator, out)
-        array = generator_for(generator, backend).normal(shape_of("normal", (size,)), float(mean), float(std), dtype)
+        array = generator_for(generator, backend).normal(
+            shape_of("normal", (size,)), float(mean), float(std), dtype
+        )
         return given(out, _wrap(array, backend, requires_grad), "normal")
     backend = tensors[0].storage.backend
     mean, std = (v.storage.array if isinstance(v, Tensor) else v for v in (mean, std))
@@ -108,17 +215,25 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
         raise ShapeError("normal: expected standard deviations >= 0")
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     array = generator_for(generator, backend).normal(shape, dtype=tensors[0].dtype)
-    return given(out, _wrap(backend.xp.asarray(array * std + mean).astype(tensors[0].dtype, copy=False), backend), "normal")
+    return given(
+        out,
+        _wrap(backend.xp.asarray(array * std + mean).astype(tensors[0].dtype, copy=False), backend),
+        "normal",
+    )
 
 
 def _check_probabilities(name: str, x: Tensor) -> None:
     # Only where reading costs no synchronisation.
     if x.storage.backend.name == "cpu" and not ((x.storage.array >= 0) & (x.storage.array <= 1)).all():
-        raise ShapeError(f"{name}: expected probabilities in [0, 1], got a tensor of shape {x.shape} with others")
+        raise ShapeError(
+            f"{name}: expected probabilities in [0, 1], got a tensor of shape {x.shape} with others"
+        )
 
 
 @public(method=True)
-def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None) -> Tensor:
+def bernoulli(
+    x: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None
+) -> Tensor:
     """1 with probability x (or p, with the shape of x), else 0, in the dtype of x. Not differentiable."""
     backend = x.storage.backend
     source = generator_for(generator, backend)
@@ -127,33 +242,47 @@ def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None 
     _check_probabilities("bernoulli", x)
     # Uniforms of the same precision or more: p = 1 always gives 1, p = 0 always 0.
     draws = source.uniform(x.shape, dtype=float64 if x.dtype == float64 else float32)
-    return given(out, _wrap(backend.xp.asarray(draws < x.storage.array).astype(x.dtype), backend), "bernoulli")
+    return given(
+        out, _wrap(backend.xp.asarray(draws < x.storage.array).astype(x.dtype), backend), "bernoulli"
+    )
 
 
 @public(method=True)
-def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
-    """int64 [..., num_samples]: indices drawn with the weights in each row of x ([n] or [rows, n]), which need not sum to 1.
+def multinomial(
+    x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """int64 [..., num_samples]: indices drawn with the weights in each row of x ([n] or [rows, n]), which
+    need not sum to 1.
 
     Without replacement: the smallest of exponentials divided by weights (Efraimidis and Spirakis 2006).
     """
     if x.ndim not in (1, 2) or category(x.dtype) != 2:
-        raise ShapeError(f"multinomial: expected floating weights [n] or [rows, n], got {x.dtype.name} {x.shape}")
+        raise ShapeError(
+            f"multinomial: expected floating weights [n] or [rows, n], got {x.dtype.name} {x.shape}"
+        )
     backend = x.storage.backend
     xp, n = backend.xp, x.shape[-1]
     if num_samples < 1 or (num_samples > n and not replacement):
-        raise ShapeError(f"multinomial: cannot draw {num_samples} of {n} without replacement; pass replacement=True")
+        raise ShapeError(
+            f"multinomial: cannot draw {num_samples} of {n} without replacement; pass replacement=True"
+        )
     weights = x.storage.array.astype("float64").reshape(-1, n)
     if backend.name == "cpu":
         enough = (weights > 0).sum(1) >= (1 if replacement else num_samples)
         if not (np.isfinite(weights).all() and (weights >= 0).all() and enough.all()):
-            raise ShapeError("multinomial: expected finite weights >= 0, with as many above 0 in each row as are drawn")
+            raise ShapeError(
+                "multinomial: expected finite weights >= 0, with as many above 0 in each row as are drawn"
+            )
     source, rows = generator_for(generator, backend), weights.shape[0]
     if replacement:
         total = xp.cumsum(weights, axis=1)
-        # One search for all rows: row i lies in [i, i + 1). The factor keeps u + i below i + 1 after rounding.
+        # One search for all rows: row i lies in [i, i + 1). The factor keeps u + i below i + 1 after
+        # rounding.
         offset = xp.arange(rows, dtype="float64").reshape(rows, 1)
         draws = source.uniform((rows, num_samples), dtype=float64) * (1.0 - 2.0**-30) + offset
-        found = xp.searchsorted((total / total[:, -1:] + offset).reshape(-1), draws.reshape(-1), side="right").reshape(rows, num_samples)
+        found = xp.searchsorted(
+            (total / total[:, -1:] + offset).reshape(-1), draws.reshape(-1), side="right"
+        ).reshape(rows, num_samples)
         index = found - offset.astype("int64") * n
     else:
         keys = source.exponential((rows, n), dtype=float64)
@@ -175,6 +304,7 @@ def poisson(x: Tensor, generator: Generator | None = None) -> Tensor:
 
 # ---- methods that fill a tensor ----
 
+
 def _write(x: Tensor, array: Any, name: str) -> Tensor:
     return write(x, _wrap(array, x.storage.backend), name)
 
@@ -184,24 +314,42 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
     check_writable(self, "uniform_")
     if a > b:
         raise ShapeError(f"uniform_: expected a <= b, got {a}, {b}")
-    return _write(self, generator_for(generator, self.storage.backend).uniform(self.shape, a, b, self.dtype), "uniform_")
+    return _write(
+        self, generator_for(generator, self.storage.backend).uniform(self.shape, a, b, self.dtype), "uniform_"
+    )
 
 
-def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """The tensor itself, filled with normal numbers."""
     check_writable(self, "normal_")
     if std < 0:
         raise ShapeError(f"normal_: expected std >= 0, got {std}")
     if self.dtype.kind == "c":
-        return _write(self, randn(self.shape, generator=generator, dtype=self.dtype, device=self.device).array * std + mean, "normal_")
-    return _write(self, generator_for(generator, self.storage.backend).normal(self.shape, mean, std, self.dtype), "normal_")
+        return _write(
+            self,
+            randn(self.shape, generator=generator, dtype=self.dtype, device=self.device).array * std + mean,
+            "normal_",
+        )
+    return _write(
+        self,
+        generator_for(generator, self.storage.backend).normal(self.shape, mean, std, self.dtype),
+        "normal_",
+    )
 
 
-def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+def log_normal_(
+    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+) -> Tensor:
     """The tensor itself, filled with exp of normal numbers."""
     check_writable(self, "log_normal_")
     backend = self.storage.backend
-    return _write(self, backend.xp.exp(generator_for(generator, backend).normal(self.shape, mean, std, self.dtype)), "log_normal_")
+    return _write(
+        self,
+        backend.xp.exp(generator_for(generator, backend).normal(self.shape, mean, std, self.dtype)),
+        "log_normal_",
+    )
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -209,7 +357,11 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     check_writable(self, "exponential_")
     if not lambd > 0:
         raise ShapeError(f"exponential_: expected lambd > 0, got {lambd}")
-    return _write(self, generator_for(generator, self.storage.backend).exponential(self.shape, lambd, self.dtype), "exponential_")
+    return _write(
+        self,
+        generator_for(generator, self.storage.backend).exponential(self.shape, lambd, self.dtype),
+        "exponential_",
+    )
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
@@ -219,13 +371,20 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     source = generator_for(generator, backend)
     if isinstance(p, Tensor):
         _check_probabilities("bernoulli_", p)
-        return _write(self, (source.uniform(self.shape, dtype=float64) < p.storage.array).astype(self.dtype), "bernoulli_")
+        return _write(
+            self,
+            (source.uniform(self.shape, dtype=float64) < p.storage.array).astype(self.dtype),
+            "bernoulli_",
+        )
     return _write(self, source.bernoulli_mask(self.shape, p).astype(self.dtype), "bernoulli_")
 
 
-def random_(self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None) -> Tensor:
-    """The tensor itself, filled with integers: `random_()` over all the dtype's (for floats: that it holds exactly), `random_(high)`,
-    `random_(low, high)`."""
+def random_(
+    self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """The tensor itself, filled with integers: `random_()` over all the dtype's (for floats: that it holds
+    exactly), `random_(high)`, `random_(low, high)`.
+    """
     check_writable(self, "random_")
     kind = category(self.dtype)
     if kind == 3:
@@ -237,11 +396,15 @@ def random_(self: Tensor, low: int | None = None, high: int | None = None, *, ge
             high = 2 ** {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[self.dtype.name] + 1
         else:
             high = 2 if kind == 0 else int(np.iinfo(self.dtype).max) + 1
-    array = generator_for(generator, self.storage.backend).integers(int(low or 0), int(high), self.shape, int64)
+    array = generator_for(generator, self.storage.backend).integers(
+        int(low or 0), int(high), self.shape, int64
+    )
     return _write(self, array.astype(self.dtype), "random_")
 
 
-def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+def cauchy_(
+    self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """The tensor itself, filled with Cauchy numbers: median + sigma tan(pi (u - 1/2))."""
     check_writable(self, "cauchy_")
     backend = self.storage.backend
@@ -250,7 +413,7 @@ def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator:
 
 
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """The tensor itself, filled with the number of trials up to the first success of probability p: 1, 2, ..."""
+    """The tensor itself, filled with numbers of trials up to the first success of probability p."""
     check_writable(self, "geometric_")
     if not 0.0 < p < 1.0:
         raise ShapeError(f"geometric_: expected 0 < p < 1, got {p}")

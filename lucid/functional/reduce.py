@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
@@ -46,6 +47,7 @@ def numpy_names(function: _Function) -> _Function:
 
 
 def _cast(x: Tensor, dtype: Any) -> Tensor:
+    """`x` in `dtype`, when one is given. Sums of integers are int64, so it is applied before and after."""
     return x if dtype is None else x.to(as_dtype(dtype))
 
 
@@ -58,7 +60,7 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None,
     >>> lucid.sum(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
     tensor([3., 7.])
     """
-    return F.sum(_cast(x, dtype), dim if axis is None else axis, keepdim or keepdims)
+    return _cast(F.sum(_cast(x, dtype), dim if axis is None else axis, keepdim or keepdims), dtype)
 
 
 @public(method=True)
@@ -72,7 +74,7 @@ def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None
 @numpy_names
 def nansum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over `dim` with NaN taken as 0."""
-    return F.nansum(_cast(x, dtype), dim, keepdim)
+    return _cast(F.nansum(_cast(x, dtype), dim, keepdim), dtype)
 
 
 @public(method=True)
@@ -85,8 +87,8 @@ def nanmean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = N
 @public(method=True)
 @numpy_names
 def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Product of all elements, or of those along `dim`; integers give int64. The gradient is exact at zeros."""
-    return F.prod(_cast(x, dtype), dim, keepdim)
+    """Product of all elements, or along `dim`; integers give int64. The gradient is exact at zeros."""
+    return _cast(F.prod(_cast(x, dtype), dim, keepdim), dtype)
 
 
 @public(method=True)
@@ -95,8 +97,9 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     extra = x.ndim - len(shape)
     if extra < 0 or any(n not in (1, x.shape[extra + i]) for i, n in enumerate(shape)):
-        raise ShapeError(f"sum_to_size: a tensor of shape {x.shape} cannot be summed to {shape}; each size must be 1 or x's")
-    return F.sum_to(x, shape)
+        raise ShapeError(f"sum_to_size: a tensor of shape {x.shape} cannot be summed to {shape}; each size "
+                         "must be 1 or x's")
+    return F.sum_to(x if x.is_floating_point() or x.is_complex() else x.long(), shape)
 
 
 # ---- extrema ----
@@ -148,7 +151,8 @@ def _moment_arguments(dim: Any, unbiased: Any, correction: Any) -> tuple[Dim, fl
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
     elif unbiased is not None:
-        raise DtypeError("var: expected either unbiased or correction, got both; unbiased=True is correction=1")
+        raise DtypeError("var: expected either unbiased or correction, got both; unbiased=True is "
+                         "correction=1")
     return dim, correction
 
 
@@ -190,13 +194,15 @@ def std_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: 
 
 def _weights(name: str, x: Tensor, weights: Tensor | None) -> Any:
     if weights is not None and weights.shape != x.shape[-1:]:
-        raise ShapeError(f"cov: expected {name} of shape {x.shape[-1:]}, one weight for each column, got {weights.shape}")
+        raise ShapeError(f"cov: expected {name} of shape {x.shape[-1:]}, one weight for each column, got "
+                         f"{weights.shape}")
     return weights
 
 
 @public(method=True)
-def cov(x: Tensor, *, correction: float = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
-    """Covariance matrix of variables in rows and observations in columns. x: [n, m] or [m]; returns [n, n] or [].
+def cov(x: Tensor, *, correction: float = 1, fweights: Tensor | None = None,
+        aweights: Tensor | None = None) -> Tensor:
+    """Covariance of variables in rows and observations in columns. x: [n, m] or [m]; returns [n, n] or [].
 
     fweights: how often each observation counts (integers); aweights: its relative importance.
     """
@@ -237,12 +243,12 @@ def corrcoef(x: Tensor) -> Tensor:
 @numpy_names
 def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: None = None,
          dtype: Any = None) -> Tensor:
-    """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0 (nonzeros), "fro" (2) or "nuc" (sum of singular values)."""
+    """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0, "fro" (2) or "nuc" (singular values)."""
     if out is not None:
         raise DtypeError("norm: out= is not supported; assign the result")
     x = _cast(x, dtype)
     if p == "nuc":
-        from .. import linalg
+        linalg: Any = importlib.import_module("lucid.linalg")
         return linalg.matrix_norm(x, "nuc", tuple(range(x.ndim)) if dim is None else dim, keepdim)
     if isinstance(p, str) and p != "fro":
         raise DtypeError(f"norm: p is a number, 'fro' or 'nuc', got {p!r}")
@@ -272,14 +278,14 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 @numpy_names
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Sum of the elements up to each position along `dim`."""
-    return F.cumsum(_cast(x, dtype), dim)
+    return _cast(F.cumsum(_cast(x, dtype), dim), dtype)
 
 
 @public(method=True)
 @numpy_names
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
-    return F.cumprod(_cast(x, dtype), dim)
+    return _cast(F.cumprod(_cast(x, dtype), dim), dtype)
 
 
 @public(method=True)
@@ -304,7 +310,8 @@ def _part(x: Tensor, dim: int, start: int | None, stop: int | None, step: int | 
 
 @public(method=True)
 @numpy_names
-def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
+         append: Tensor | None = None) -> Tensor:
     """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
     if not x.ndim:
         raise ShapeError("diff: expected at least 1 dimension, got a 0-d tensor")
@@ -320,7 +327,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
 
 
 def _slope(x: Tensor, dim: int, spacing: Any, edge_order: int) -> Tensor:
-    """Central differences along `dim`: second order inside, `edge_order` at both ends. spacing: number or coordinates."""
+    """Central differences along `dim`: second order inside, `edge_order` at the ends."""
     if isinstance(spacing, Tensor):
         shape = [1] * x.ndim
         shape[dim] = -1
@@ -330,8 +337,11 @@ def _slope(x: Tensor, dim: int, spacing: Any, edge_order: int) -> Tensor:
     else:
         before = after = first = last = spacing
     low, mid, high = _part(x, dim, None, -2), _part(x, dim, 1, -1), _part(x, dim, 2, None)
-    inner = (high * before / after - low * after / before) / (before + after) + mid * (after - before) / (before * after) \
-        if isinstance(spacing, Tensor) else (high - low) / (2.0 * spacing)
+    if isinstance(spacing, Tensor):
+        inner = (high * before / after - low * after / before) / (before + after)
+        inner = inner + mid * (after - before) / (before * after)
+    else:
+        inner = (high - low) / (2.0 * spacing)
 
     def at(i: int) -> Tensor:
         return _part(x, dim, i, i + 1 if i != -1 else None)
@@ -352,7 +362,7 @@ def _one_sided(a: Tensor, b: Tensor, c: Tensor, h: Any, k: Any) -> Tensor:
 
 @public(method=False)
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Dim = None, edge_order: int = 1) -> tuple[Tensor, ...]:
-    """Estimated derivative of `x` along each of `dim`, by differences of second order inside and `edge_order` at the ends.
+    """Estimated derivative of `x` along each of `dim`: second order inside, `edge_order` at the ends.
 
     spacing: a number, one number for each dimension, or one tensor of coordinates for each dimension.
     """
@@ -363,12 +373,13 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Dim = None, edge_order: int = 
     if isinstance(spacing, Tensor) and spacing.ndim:
         each = [spacing]
     if len(each) != len(dims):
-        raise ShapeError(f"gradient: expected one spacing for each of {len(dims)} dimensions, got {len(each)}")
+        raise ShapeError(f"gradient: expected one spacing for each of {len(dims)} dims, got {len(each)}")
     if edge_order not in (1, 2):
         raise ShapeError(f"gradient: edge_order is 1 or 2, got {edge_order}")
     for d in dims:
         if x.shape[d] < edge_order + 1:
-            raise ShapeError(f"gradient: expected at least {edge_order + 1} elements along dim {d}, got shape {x.shape}")
+            raise ShapeError(f"gradient: expected at least {edge_order + 1} elements along dim {d}, got "
+                             f"shape {x.shape}")
     return tuple(_slope(x, d, s, edge_order) for d, s in zip(dims, each, strict=True))
 
 
@@ -412,7 +423,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, 
 @public(method=True)
 @numpy_names
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The median of all elements, or (values, indices) along `dim`: the lower of two middle elements; NaN if there is one."""
+    """The median of all elements, or (values, indices) along `dim`: the lower of two middle ones."""
     return F.median_all(x) if dim is None else ValuesIndices(*F.median_dim(x, dim, keepdim))
 
 
@@ -437,15 +448,18 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     return ValuesIndices(*F.kthvalue(x, k, dim, keepdim))
 
 
-def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip: bool) -> Tensor:
+def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str,
+              skip: bool) -> Tensor:
     if not x.is_floating_point():
         raise DtypeError(f"{name}: expected a floating tensor, got {x.dtype.name}")
     if interpolation not in ("linear", "lower", "higher", "nearest", "midpoint"):
-        raise DtypeError(f"{name}: interpolation is linear, lower, higher, nearest or midpoint, got {interpolation!r}")
+        raise DtypeError(f"{name}: interpolation is linear, lower, higher, nearest or midpoint, got "
+                         f"{interpolation!r}")
     q = q if isinstance(q, Tensor) else tensor(q, x.dtype, x.device)
     backend, xp = x.storage.backend, x.storage.backend.xp
     if q.ndim > 1 or q.dtype != x.dtype:
-        raise ShapeError(f"{name}: expected q of at most 1 dimension and dtype {x.dtype.name}, got {q.dtype.name}{list(q.shape)}")
+        raise ShapeError(f"{name}: expected q of at most 1 dimension and dtype {x.dtype.name}, got "
+                         f"{q.dtype.name}{list(q.shape)}")
     if bool(((q.array < 0) | (q.array > 1)).any()):
         raise ShapeError(f"{name}: expected 0 <= q <= 1, got {q.detach()}")
     whole = dim is None or not x.ndim
@@ -457,12 +471,14 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
     n = rows.shape[-1]
     missing = F.sum(F.ne(ordered, ordered), -1, True).array
     # rank: [..., q], the place of each quantile in the ordered row.
-    last = _wrap((n - 1 - missing if skip else xp.full(missing.shape, n - 1)).clip(0).astype(x.dtype), backend)
+    last = _wrap((n - 1 - missing if skip else xp.full(missing.shape, n - 1)).clip(0).astype(x.dtype),
+                 backend)
     rank = q.reshape(-1) * last
     if not skip:
         rank = F.where(_wrap(missing > 0, backend), last, rank)
     place = rank.array
-    below = xp.rint(place) if interpolation == "nearest" else xp.ceil(place) if interpolation == "higher" else xp.floor(place)
+    rounded = {"nearest": xp.rint, "higher": xp.ceil}.get(interpolation, xp.floor)
+    below = rounded(place)
     lower = F.pick(ordered, _wrap(below.astype("int64"), backend), -1)
     if interpolation in ("linear", "midpoint"):
         upper = F.pick(ordered, _wrap(xp.ceil(place).astype("int64"), backend), -1)
@@ -476,8 +492,9 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
 
 @public(method=True)
 @numpy_names
-def quantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
-    """The `q`-th quantiles of all elements, or along `dim`. q: a number or a 1-d tensor in [0, 1], then in front."""
+def quantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
+             interpolation: str = "linear") -> Tensor:
+    """The `q`-th quantiles of all, or along `dim`. q: a number, or a vector (then in front), in [0, 1]."""
     return _quantile("quantile", x, q, dim, keepdim, interpolation, False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import itertools
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ import numpy as np
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import normalize_dim, normalize_dims
-from ..ops.shape import address, parts_op
+from ..ops.shape import address
 from ..storage.backend import backend_of
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap
@@ -55,7 +54,7 @@ def reshape(x: Tensor, *size: Size, shape: Size = None) -> Tensor:
 
 @tensor_method("view")
 def view(x: Tensor, *shape: Size, dtype: Any = None) -> Tensor:
-    """`x` with another shape on the same memory; raises where only a copy could have it. Also `view(dtype)`."""
+    """`x` with another shape on the same memory; raises where a copy is needed. Also `view(dtype)`."""
     if dtype is None and len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and not hasattr(
             shape[0], "__index__"):
         dtype = shape[0]
@@ -85,7 +84,8 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """`x` with the dimensions from `start_dim` to `end_dim` made one."""
     start, end = normalize_dim("flatten", start_dim, x.ndim), normalize_dim("flatten", end_dim, x.ndim)
     if start > end:
-        raise ShapeError(f"flatten: expected start_dim <= end_dim, got {start_dim} and {end_dim} for shape {x.shape}")
+        raise ShapeError(f"flatten: expected start_dim <= end_dim, got {start_dim} and {end_dim} for shape "
+                         f"{x.shape}")
     return x if start == end and x.ndim else F.reshape(
         x, (*x.shape[:start], prod(x.shape[start:end + 1]), *x.shape[end + 1:]))
 
@@ -95,8 +95,10 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """`x` with `dim` taken apart into `sizes`, one of which may be -1."""
     dim = normalize_dim("unflatten", dim, x.ndim)
     rest = prod(n for n in sizes if n != -1)
-    if not sizes or sum(n == -1 for n in sizes) > 1 or (x.shape[dim] % rest if -1 in sizes else x.shape[dim] != rest):
-        raise ShapeError(f"unflatten: sizes {tuple(sizes)} do not multiply to {x.shape[dim]}, the size of dim {dim}")
+    misfit = x.shape[dim] % rest if -1 in sizes and rest else x.shape[dim] != rest
+    if not sizes or sum(n == -1 for n in sizes) > 1 or misfit:
+        raise ShapeError(f"unflatten: sizes {tuple(sizes)} do not multiply to {x.shape[dim]}, the size of "
+                         f"dim {dim}")
     filled = tuple(x.shape[dim] // rest if n == -1 else n for n in sizes)
     return F.reshape(x, (*x.shape[:dim], *filled, *x.shape[dim + 1:]))
 
@@ -126,8 +128,8 @@ def permute(x: Tensor, *dim: Size, dims: Size = None) -> Tensor:
 
 
 def _moved(x: Tensor, source: Any, destination: Any) -> Tensor:
-    source = normalize_dims("movedim", (source,) if isinstance(source, int) else tuple(source), x.ndim)
-    destination = normalize_dims("movedim", (destination,) if isinstance(destination, int) else tuple(destination), x.ndim)
+    source, destination = (normalize_dims("movedim", (d,) if isinstance(d, int) else tuple(d), x.ndim)
+                           for d in (source, destination))
     if len(source) != len(destination):
         raise ShapeError(f"movedim: expected as many destinations as sources, got {source} and {destination}")
     order = [d for d in range(x.ndim) if d not in source]
@@ -138,7 +140,7 @@ def _moved(x: Tensor, source: Any, destination: Any) -> Tensor:
 
 @public("movedim", "moveaxis", method=("movedim", "moveaxis"))
 def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
-    """`x` with the dimensions `source` moved to the places `destination`, the others in their order: a view."""
+    """`x` with the dimensions `source` moved to `destination`, the others in their order: a view."""
     return _moved(x, source, destination)
 
 
@@ -163,9 +165,9 @@ def adjoint(x: Tensor) -> Tensor:
 
 
 setattr(Tensor, "T", property(  # noqa: B010  (properties of Tensor that are made of ops)
-    lambda x: F.permute(x, tuple(range(x.ndim - 1, -1, -1))), doc="The tensor with its dimensions in reverse order."))
+    lambda x: F.permute(x, tuple(range(x.ndim - 1, -1, -1))), doc="The dimensions in reverse order."))
 setattr(Tensor, "mT", property(  # noqa: B010
-    lambda x: F.transpose(_matrix("mT", x), -2, -1), doc="The transposes of the matrices in the last two dimensions."))
+    lambda x: F.transpose(_matrix("mT", x), -2, -1), doc="The matrices in the last two dims, transposed."))
 setattr(Tensor, "H", property(  # noqa: B010
     lambda x: F.conj(t(x)), doc="The conjugate transpose of a matrix."))
 setattr(Tensor, "mH", property(  # noqa: B010
@@ -197,19 +199,26 @@ def broadcast_to(x: Tensor, *shape: Size, size: Size = None) -> Tensor:
     return F.expand(x, sizes(shape) if size is None else tuple(size))
 
 
+def as_tuple(tensors: Any) -> tuple[Tensor, ...]:
+    """The tensors given as `*tensors` or as one sequence."""
+    one = len(tensors) == 1 and isinstance(tensors[0], (tuple, list))
+    return tuple(tensors[0] if one else tensors)
+
+
 @public()
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """The shape to which all `shapes` broadcast."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ShapeError(f"broadcast_shapes: {', '.join(map(str, shapes))} do not broadcast together") from None
+        text = ", ".join(map(str, shapes))
+        raise ShapeError(f"broadcast_shapes: {text} do not broadcast together") from None
 
 
 @public()
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors broadcast to one shape without copying."""
-    tensors = _all(tensors)
+    tensors = as_tuple(tensors)
     shape = broadcast_shapes(*[t.shape for t in tensors])
     return tuple(t if t.shape == shape else F.expand(t, shape) for t in tensors)
 
@@ -221,8 +230,9 @@ def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
 
 
 @public(method=True)
-def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """The memory of `x` read with another size and stride, from element `storage_offset` of its storage on: a view.
+def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int],
+               storage_offset: int | None = None) -> Tensor:
+    """The memory of `x` read with another size and stride, from element `storage_offset` on: a view.
 
     storage_offset: None starts at x's first element. Elements read several times add up their gradients.
     """
@@ -247,234 +257,28 @@ def as_strided_scatter(x: Tensor, src: Tensor, size: Sequence[int], stride: Sequ
     return F.put(contiguous(x), _wrap(at, x.storage.backend), src)
 
 
-# ---- joins ----
-
-def _all(tensors: Any) -> tuple[Tensor, ...]:
-    """The tensors given as `*tensors` or as one sequence."""
-    return tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tuple(tensors)
-
-
-@public("cat", "concat", "concatenate")
-@numpy_names
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors joined along `dim`; their other sizes agree.
-
-    >>> import lucid
-    >>> lucid.cat([lucid.tensor([1, 2]), lucid.tensor([3])])
-    tensor([1, 2, 3])
-    """
-    return F.cat(*tensors, dim=dim)
-
-
-@public()
-@numpy_names
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new dimension `dim`."""
-    return F.stack(*tensors, dim=dim)
-
-
-def _at_least(x: Tensor, n: int) -> Tensor:
-    if n == 3 and x.ndim < 3:
-        return F.reshape(x, (1, 1, 1) if not x.ndim else (1, x.shape[0], 1) if x.ndim == 1 else (*x.shape, 1))
-    return x if x.ndim >= n else F.reshape(x, (1,) * (n - x.ndim) + x.shape)
-
-
-def _at_least_all(tensors: Any, n: int) -> Any:
-    if len(tensors) == 1 and isinstance(tensors[0], Tensor):
-        return _at_least(tensors[0], n)
-    return tuple(_at_least(t, n) for t in _all(tensors))
-
-
-@public()
-def atleast_1d(*tensors: Any) -> Any:
-    """Each tensor with at least 1 dimension: one tensor for one, a tuple for several."""
-    return _at_least_all(tensors, 1)
-
-
-@public()
-def atleast_2d(*tensors: Any) -> Any:
-    """Each tensor with at least 2 dimensions, new ones in front: one tensor for one, a tuple for several."""
-    return _at_least_all(tensors, 2)
-
-
-@public()
-def atleast_3d(*tensors: Any) -> Any:
-    """Each tensor with at least 3 dimensions, one in front and one behind vectors, one behind matrices."""
-    return _at_least_all(tensors, 3)
-
-
-@public()
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 1 (vectors along dim 0)."""
-    parts = [_at_least(t, 1) for t in tensors]
-    return F.cat(*parts, dim=0 if parts[0].ndim == 1 else 1)
-
-
-@public("vstack", "row_stack")
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 0, after vectors became rows."""
-    return F.cat(*[_at_least(t, 2) for t in tensors], dim=0)
-
-
-@public()
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 2, after `atleast_3d`."""
-    return F.cat(*[_at_least(t, 3) for t in tensors], dim=2)
-
-
-@public()
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 1, after vectors became columns."""
-    return F.cat(*[F.reshape(t, (-1, 1)) if t.ndim < 2 else t for t in tensors], dim=1)
-
-
-@public()
-def block_diag(*tensors: Any) -> Tensor:
-    """Matrix with the given matrices (vectors are rows) as blocks on its diagonal and zeros elsewhere."""
-    blocks = [_at_least(t, 2) for t in _all(tensors)]
-    if any(b.ndim > 2 for b in blocks):
-        raise ShapeError(f"block_diag: expected at most 2 dimensions, got {', '.join(str(b.shape) for b in blocks)}")
-    width, left, rows = sum(b.shape[1] for b in blocks), 0, []
-    for b in blocks:
-        height = b.shape[0]
-        rows.append(F.getitem_pad(b, (slice(None), slice(left, left + b.shape[1])), (height, width)))
-        left += b.shape[1]
-    return F.cat(*rows, dim=0)
-
-
-# ---- splits ----
-
-def _cut(x: Tensor, lengths: Sequence[int], dim: int) -> tuple[Tensor, ...]:
-    if len(lengths) < 2:
-        return tuple(F.narrow(x, dim, 0, n) for n in lengths)
-    return getattr(F, parts_op("split", len(lengths)))(x, tuple(lengths), dim)
-
-
-@public(method=True)
-@numpy_names
-def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts of `x` along `dim`: of one size (the last may be smaller), or of the given sizes."""
-    dim = normalize_dim("split", dim, x.ndim)
-    if not x.ndim:
-        raise ShapeError("split: expected at least 1 dimension, got a 0-d tensor")
-    n = x.shape[dim]
-    if isinstance(split_size_or_sections, (tuple, list)):
-        lengths = [int(s) for s in split_size_or_sections]
-        if sum(lengths) != n or any(s < 0 for s in lengths):
-            raise ShapeError(f"split: sizes {lengths} do not add up to {n}, the size of dim {dim}")
-        return _cut(x, lengths, dim)
-    size = int(split_size_or_sections)
-    if size < 0 or (size == 0 and n):
-        raise ShapeError(f"split: expected a size of at least 1, got {size}")
-    count = builtins.max(-(-n // size), 1) if size else 1
-    return _cut(x, [size] * (count - 1) + [n - size * (count - 1)], dim)
-
-
-@public("split_with_sizes", "unsafe_split_with_sizes", method=("split_with_sizes", "unsafe_split_with_sizes"))
-def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts of `x` along `dim`, of the given sizes."""
-    return split(x, list(split_sizes), dim)
-
-
-@public("unsafe_split", method="unsafe_split")
-def unsafe_split(x: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """`split`; kept for its name in PyTorch."""
-    return split(x, split_size, dim)
-
-
-@public("chunk", "unsafe_chunk", method=("chunk", "unsafe_chunk"))
-@numpy_names
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller."""
-    if chunks < 1:
-        raise ShapeError(f"chunk: expected at least 1 chunk, got {chunks}")
-    dim = normalize_dim("chunk", dim, x.ndim)
-    n = x.shape[dim] if x.ndim else 0
-    return split(x, -(-n // chunks), dim) if n else _cut(x, [0] * chunks, dim)
-
-
-@public(method=True)
-@numpy_names
-def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of parts of `x` along `dim`: a number of nearly equal ones, or those between the given positions."""
-    if not x.ndim:
-        raise ShapeError("tensor_split: expected at least 1 dimension, got a 0-d tensor")
-    dim = normalize_dim("tensor_split", dim, x.ndim)
-    n = x.shape[dim]
-    if isinstance(indices_or_sections, Tensor):
-        indices_or_sections = indices_or_sections.tolist()
-    if isinstance(indices_or_sections, int):
-        count = indices_or_sections
-        if count < 1:
-            raise ShapeError(f"tensor_split: expected at least 1 section, got {count}")
-        return _cut(x, [n // count + (i < n % count) for i in range(count)], dim)
-    ends = [slice(None, i).indices(n)[1] for i in indices_or_sections]
-    starts = [0, *ends]
-    parts = zip(starts, [*ends, n], strict=True)
-    if all(a <= b for a, b in itertools.pairwise([*starts, n])):
-        return _cut(x, [b - a for a, b in parts], dim)
-    return tuple(F.narrow(x, dim, a, builtins.max(b - a, 0)) for a, b in parts)
-
-
-def _split_along(name: str, x: Tensor, indices_or_sections: Any, dim: int, least: int) -> tuple[Tensor, ...]:
-    if x.ndim < least:
-        raise ShapeError(f"{name}: expected at least {least} dimensions, got shape {x.shape}")
-    if isinstance(indices_or_sections, int) and x.shape[dim] % builtins.max(indices_or_sections, 1):
-        raise ShapeError(f"{name}: {indices_or_sections} sections do not divide {x.shape[dim]}, the size of dim {dim}; "
-                         "use tensor_split for unequal parts")
-    return tensor_split(x, indices_or_sections, dim)
-
-
-@public(method=True)
-def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of equal parts of `x` along dim 1 (vectors: dim 0), or of those between the given positions."""
-    return _split_along("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
-
-
-@public(method=True)
-def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of equal parts of `x` along dim 0, or of those between the given positions."""
-    return _split_along("vsplit", x, indices_or_sections, 0, 2)
-
-
-@public(method=True)
-def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of equal parts of `x` along dim 2, or of those between the given positions."""
-    return _split_along("dsplit", x, indices_or_sections, 2, 3)
-
-
-@public(method=True)
-@numpy_names
-def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of `x` at each position along `dim`, without it."""
-    if not x.ndim:
-        raise ShapeError("unbind: expected at least 1 dimension, got a 0-d tensor")
-    dim = normalize_dim("unbind", dim, x.ndim)
-    n = x.shape[dim]
-    return tuple(F.select(x, dim, i) for i in range(n)) if n < 2 else getattr(F, parts_op("unbind", n))(x, dim)
-
-
 # ---- repeats, flips, rolls ----
 
 @tensor_method("repeat")
 def repeat(x: Tensor, *repeats: Size) -> Tensor:
-    """`x` laid side by side `repeats` times along each dimension; more numbers than dimensions add dimensions in front."""
+    """`x` laid side by side `repeats` times along each dimension; further numbers add dimensions in front."""
     return F.repeat(x, sizes(repeats))
 
 
 @public(method=True)
 def tile(x: Tensor, *repeats: Size, dims: Size = None) -> Tensor:
-    """`x` laid side by side as often as the numbers say along its last dimensions, those that are missing being 1."""
+    """`x` laid side by side as often as the numbers say along its last dimensions."""
     counts = sizes(repeats) if dims is None else tuple(dims)
     return F.repeat(x, (1,) * (x.ndim - len(counts)) + counts)
 
 
 @public(method=True)
 @numpy_names
-def repeat_interleave(x: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+def repeat_interleave(x: Tensor, repeats: Any = None, dim: int | None = None, *,
+                      output_size: int | None = None) -> Tensor:
     """`x` with each slice along `dim` (each element when None) repeated `repeats` times in place.
 
-    repeats: a number, or a tensor with one for each slice. With one tensor alone: position i as often as its element i says.
+    repeats: a number, or a tensor with one for each slice. A tensor alone: i as often as its element i says.
     """
     if repeats is None:
         xp = x.storage.backend.xp
@@ -494,16 +298,18 @@ def repeat_interleave(x: Tensor, repeats: Any = None, dim: int | None = None, *,
     backend = x.storage.backend
     counts = repeats.array if isinstance(repeats, Tensor) else backend.asarray(repeats)
     if counts.shape != (n,):
-        raise ShapeError(f"repeat_interleave: expected one number for each of {n} slices along dim {dim}, got {counts.shape}")
+        raise ShapeError(f"repeat_interleave: expected one number for each of {n} slices along dim {dim}, "
+                         f"got {counts.shape}")
     return F.index_select(x, dim, _wrap(_repeated(backend.xp, counts), backend))
 
 
 def _repeated(xp: Any, counts: Any) -> Any:
     """[0] * counts[0] + [1] * counts[1] + ... as an int64 array."""
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts.size and int(counts.min()) < 0):
-        raise DtypeError(f"repeat_interleave: expected a 1-d tensor of integers of at least 0, got {counts.dtype}{list(counts.shape)}")
+        raise DtypeError(f"repeat_interleave: expected a 1-d tensor of integers of at least 0, got "
+                         f"{counts.dtype}{list(counts.shape)}")
     ends = xp.cumsum(counts)
-    total = int(ends[-1]) if counts.size else 0    # one synchronisation: the size of the result depends on the values
+    total = int(ends[-1]) if counts.size else 0    # synchronises: the size depends on the values
     return xp.searchsorted(ends, xp.arange(total), "right").astype("int64")
 
 
@@ -533,7 +339,7 @@ def _tuple(value: Any) -> tuple[int, ...]:
 
 @public(method=True)
 def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """`x` with its elements moved `shifts` places along `dims`, those pushed out entering at the other side."""
+    """`x` with its elements moved `shifts` places along `dims`, entering again at the other side."""
     return F.roll(x, _tuple(shifts), _tuple(dims))
 
 
@@ -607,69 +413,3 @@ def slice_scatter(x: Tensor, src: Tensor, dim: int = 0, start: int | None = None
     """`x` with `src` at start:end:step along `dim`."""
     dim = normalize_dim("slice_scatter", dim, x.ndim)
     return _placed("slice_scatter", x, src, (slice(None),) * dim + (slice(start, end, step),))
-
-
-# ---- grids and products ----
-
-@public()
-def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
-    """Coordinates of a grid, one tensor for each vector: views. indexing "ij" (default), or "xy" with the first two swapped."""
-    vectors = [F.reshape(t, (1,)) if not t.ndim else t for t in _all(tensors)]
-    if any(v.ndim > 1 for v in vectors):
-        raise ShapeError(f"meshgrid: expected vectors, got {', '.join(str(v.shape) for v in vectors)}")
-    if indexing not in (None, "ij", "xy"):
-        raise ShapeError(f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}")
-    swap = indexing == "xy" and len(vectors) > 1
-    if swap:
-        vectors[0], vectors[1] = vectors[1], vectors[0]
-    shape = tuple(v.shape[0] for v in vectors)
-    grids = [F.expand(F.reshape(v, (1,) * d + (-1,) + (1,) * (len(vectors) - d - 1)), shape) for d, v in enumerate(vectors)]
-    if swap:
-        grids[0], grids[1] = grids[1], grids[0]
-    return tuple(grids)
-
-
-@public()
-def cartesian_prod(*tensors: Any) -> Tensor:
-    """All combinations of one element of each vector, one row each."""
-    vectors = _all(tensors)
-    if len(vectors) == 1:
-        return vectors[0]
-    return F.stack(*[F.reshape(g, (-1,)) for g in meshgrid(*vectors)], dim=1)
-
-
-@public()
-def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All combinations of `r` elements of the vector `x` in their order, one row each."""
-    if x.ndim != 1:
-        raise ShapeError(f"combinations: expected a vector, got shape {x.shape}")
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(x.shape[0]), r))
-    backend = x.storage.backend
-    if not rows or not r:
-        return F.reshape(F.narrow(x, 0, 0, 0), (0, r) if r else (0,))
-    index = _wrap(backend.asarray(rows, "int64").reshape(-1), backend)
-    return F.reshape(F.index_select(x, 0, index), (len(rows), r))
-
-
-@public(method=True)
-def kron(x: Tensor, other: Tensor) -> Tensor:
-    """Kronecker product: x with each element replaced by itself times `other`."""
-    n = builtins.max(x.ndim, other.ndim)
-    a, b = (1,) * (n - x.ndim) + x.shape, (1,) * (n - other.ndim) + other.shape
-    left = F.reshape(x, tuple(s for n in a for s in (n, 1)))
-    right = F.reshape(other, tuple(s for n in b for s in (1, n)))
-    return F.reshape(left * right, tuple(i * j for i, j in zip(a, b, strict=True)))
-
-
-@public()
-def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """Vandermonde matrix: the powers of the vector `x` in columns, the highest first unless `increasing`."""
-    if x.ndim != 1:
-        raise ShapeError(f"vander: expected a vector, got shape {x.shape}")
-    n = x.shape[0] if N is None else N
-    if n < 1:
-        return F.reshape(F.narrow(x, 0, 0, 0), (x.shape[0], 0)) if not x.shape[0] else F.narrow(F.unsqueeze(x, 1), 1, 0, 0)
-    column = F.unsqueeze(x, 1)
-    powers = F.cat(F.ones_like(column), F.cumprod(F.expand(column, (x.shape[0], n - 1)), 1), dim=1)
-    return powers if increasing else F.flip(powers, (1,))

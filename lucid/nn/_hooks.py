@@ -8,7 +8,7 @@ from typing import Any
 from ..autograd.function import Function
 from ..autograd.hooks import HookTable, RemovableHandle
 from ..errors import GradError
-from ..tensor import Tensor
+from ..tensor import Tensor, _wrap
 
 Hook = Callable[..., Any]
 
@@ -60,12 +60,14 @@ class BackwardHooks:
 
     def __init__(self, module: Any, pre: list[Hook], post: list[Hook]) -> None:
         self.module, self.pre, self.post = module, pre, post
-        self.count, self.places, self.has_inputs = 0, [], False
-        self.grad_output: tuple[Any, ...] = ()
+        self.like: list[Any] = []
+        self.places: list[int] = []
+        self.has_inputs = False
+        self.grad_output: tuple[Any, ...] | None = None
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments to call forward with."""
-        self.count = len(args)
+        self.like = [(a.shape, a.dtype, a.storage.backend) if isinstance(a, Tensor) else None for a in args]
         args, node, self.places = _through_node(args)
         if node is not None:
             self.has_inputs = True
@@ -91,7 +93,8 @@ class BackwardHooks:
                     grad_output = _checked("full_backward_pre_hook", new, size)
             self.grad_output = grad_output
             if not self.has_inputs:
-                self._run((None,) * self.count)
+                self._run((None,) * len(self.like))
+                self.grad_output = None
             return tuple(grad_output[i] for i in places)
 
         node.register_prehook(on_outputs)
@@ -107,11 +110,15 @@ class BackwardHooks:
         return grad_input
 
     def _on_inputs(self, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> Any:
-        full: list[Any] = [None] * self.count
+        if self.grad_output is None:
+            # A second derivative came by the values inside, not through the module's output.
+            return None
+        # Every tensor input has a gradient here, zeros where none flows, as in PyTorch.
+        full: list[Any] = [like and _wrap(like[2].xp.zeros(*like[:2]), like[2]) for like in self.like]
         for i, g in zip(self.places, grad_inputs, strict=True):
-            full[i] = g
+            full[i] = full[i] if g is None else g
         result = self._run(tuple(full))
-        self.grad_output = ()
+        self.grad_output = None
         return tuple(result[i] for i in self.places)
 
 

@@ -39,6 +39,14 @@ class _Table(Module):
         if self.padding_idx is not None:
             self.weight.storage.array[self.padding_idx] = 0
 
+    def _repr(self, padding: str = "") -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        if self.max_norm is not None:
+            text += f", max_norm={self.max_norm}"
+        if self.norm_type != 2:
+            text += f", norm_type={self.norm_type}"
+        return text + (", scale_grad_by_freq=True" if self.scale_grad_by_freq else "")
+
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
         """A layer with the given vectors [rows, d]; not trained when `freeze`."""
@@ -69,14 +77,8 @@ class Embedding(_Table):
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
 
     def extra_repr(self) -> str:
-        text = f"{self.num_embeddings}, {self.embedding_dim}"
-        if self.padding_idx is not None:
-            text += f", padding_idx={self.padding_idx}"
-        if self.max_norm is not None:
-            text += f", max_norm={self.max_norm}"
-        if self.norm_type != 2:
-            text += f", norm_type={self.norm_type}"
-        return text + (", scale_grad_by_freq=True" if self.scale_grad_by_freq else "") + (", sparse=True" if self.sparse else "")
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return self._repr(padding) + (", sparse=True" if self.sparse else "")
 
 
 class EmbeddingBag(_Table):
@@ -95,4 +97,4 @@ class EmbeddingBag(_Table):
                                per_sample_weights, self.include_last_offset, self.padding_idx)
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
+        return self._repr() + f", mode={self.mode!r}" + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")

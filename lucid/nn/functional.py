@@ -7,8 +7,11 @@ from typing import Any
 from .. import functional as _topics  # noqa: F401  (fills PUBLIC)
 from ..autograd.record import RECORDED
 from ..functional import attention as _attention  # noqa: F401
+from ..functional import conv as _conv  # noqa: F401
 from ..functional import dropout as _dropout  # noqa: F401
 from ..functional import embedding as _embedding  # noqa: F401
+from ..functional import interpolate as _interpolate  # noqa: F401
+from ..functional import pool as _pool  # noqa: F401
 from ..functional.registry import PUBLIC
 from ..ops.registry import OPS
 

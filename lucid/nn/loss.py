@@ -7,6 +7,7 @@ from typing import Any
 from ..functional.loss import _reduction
 from ..tensor import Tensor
 from ._table import FunctionModule
+from .distance import PairwiseDistance
 
 
 class _Loss(FunctionModule):
@@ -114,7 +115,13 @@ class TripletMarginLoss(_Loss, function="triplet_margin_loss", **_SKIP, margin=1
 
 class TripletMarginWithDistanceLoss(_Loss, function="triplet_margin_with_distance_loss", **_SKIP, distance_function=None, margin=1.0,
                                     swap=False, reduction="mean"):
-    """The triplet margin loss with any distance."""
+    """The triplet margin loss with any distance; PairwiseDistance by default."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.distance_function is None:
+            del self.distance_function
+            self.distance_function = PairwiseDistance()
 
 
 class CTCLoss(_Loss, function="ctc_loss", **_SKIP, blank=0, reduction="mean", zero_infinity=False):

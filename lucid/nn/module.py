@@ -136,9 +136,6 @@ class Module:
         self._check_name("parameter", name, "_parameters")
         if param is not None and not isinstance(param, Parameter):
             raise DtypeError(f"register_parameter: {name!r} must be a Parameter or None, got {type(param).__name__}; use nn.Parameter(...)")
-        if param is not None and not param.is_leaf:
-            raise DtypeError(f"register_parameter: {name!r} was computed by an operation; a parameter must be a leaf, use "
-                             "nn.Parameter(x.detach())")
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:

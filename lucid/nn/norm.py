@@ -21,12 +21,12 @@ class _NormBase(Module):
     dims: ClassVar[tuple[int, ...]]
 
     def __init__(self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool, device: Any,
-                 dtype: Any) -> None:
+                 dtype: Any, bias: bool) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.register_parameter("weight", empty_parameter((num_features,), device, dtype) if affine else None)
-        self.register_parameter("bias", empty_parameter((num_features,), device, dtype) if affine else None)
+        self.register_parameter("bias", empty_parameter((num_features,), device, dtype) if affine and bias else None)
         self.register_buffer("running_mean", zeros((num_features,), device, dtype) if track_running_stats else None)
         self.register_buffer("running_var", ones((num_features,), device, dtype) if track_running_stats else None)
         self.register_buffer("num_batches_tracked", tensor(0, device=device) if track_running_stats else None)
@@ -42,8 +42,9 @@ class _NormBase(Module):
     def reset_parameters(self) -> None:
         """Nothing; sets weight 1, bias 0 and the running statistics to their start."""
         self.reset_running_stats()
-        if self.affine:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def _check(self, input: Tensor) -> None:
@@ -52,14 +53,14 @@ class _NormBase(Module):
                              f"{tuple(input.shape)}")
 
     def extra_repr(self) -> str:
-        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, bias={self.bias is not None}, "
                 f"track_running_stats={self.track_running_stats}")
 
 
 class _BatchNorm(_NormBase):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def _check(self, input: Tensor) -> None:
         super()._check(input)
@@ -117,8 +118,8 @@ class SyncBatchNorm(_BatchNorm):
 
 class _InstanceNorm(_NormBase):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-                 track_running_stats: bool = False, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+                 track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check(input)
@@ -208,26 +209,27 @@ class GroupNorm(Module):
     """The input [N, C, ...] normalised over groups of channels, then scaled and shifted per channel (Wu and He 2018)."""
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-                 dtype: Any = None) -> None:
+                 dtype: Any = None, *, bias: bool = True) -> None:
         super().__init__()
         if num_channels % num_groups:
             raise ShapeError(f"GroupNorm: num_channels={num_channels} must be a multiple of num_groups={num_groups}")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.register_parameter("weight", empty_parameter((num_channels,), device, dtype) if affine else None)
-        self.register_parameter("bias", empty_parameter((num_channels,), device, dtype) if affine else None)
+        self.register_parameter("bias", empty_parameter((num_channels,), device, dtype) if affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Nothing; sets weight 1 and bias 0."""
-        if self.affine:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
 class LocalResponseNorm(Module):
@@ -248,11 +250,12 @@ class _LazyBatchNorm(LazyModuleMixin):
     """Takes `num_features` from the first input."""
 
     def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
+                 device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
         super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         if affine:
             self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if affine and bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
         self._stats_at = (device, dtype)
 
@@ -264,6 +267,7 @@ class _LazyBatchNorm(LazyModuleMixin):
         self.num_features = input.shape[1]
         if self.affine:
             self.weight.materialize((self.num_features,))
+        if self.bias is not None:
             self.bias.materialize((self.num_features,))
         if self.track_running_stats:
             self.running_mean = zeros((self.num_features,), *self._stats_at)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..tensor import Tensor
 from . import functional as F
 from ._table import REQUIRED, FunctionModule
+from .conv import tuple_of
 
 
 class _Pool(FunctionModule):
-    # The stride is the kernel size where none is given.
+    # The stride is the kernel size where none is given; `nd` makes tuples of sizes, where PyTorch does.
+    nd: ClassVar[int | None] = None
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.stride is None:
             self.stride = self.kernel_size
+        if self.nd is not None:
+            self.kernel_size, self.stride, self.padding = (tuple_of(self.nd, v) for v in (self.kernel_size, self.stride, self.padding))
 
 
 _MAX: dict[str, Any] = {"kernel_size": REQUIRED, "stride": None, "padding": 0, "dilation": 1, "return_indices": False, "ceil_mode": False}
@@ -38,6 +43,8 @@ class MaxPool3d(_Pool, function="max_pool3d", shown=_MAX_SHOWN, **_MAX):
 class AvgPool1d(_Pool, function="avg_pool1d", shown=_AVG_SHOWN, **_AVG):
     """The mean over windows of [N, C, L]."""
 
+    nd = 1
+
 
 class AvgPool2d(_Pool, function="avg_pool2d", shown=_AVG_SHOWN, **_AVG, divisor_override=None):
     """The mean over windows of [N, C, H, W]; `divisor_override` divides by another number than the window's size."""
@@ -47,15 +54,15 @@ class AvgPool3d(_Pool, function="avg_pool3d", shown=_AVG_SHOWN, **_AVG, divisor_
     """The mean over windows of [N, C, D, H, W]."""
 
 
-class LPPool1d(_Pool, function="lp_pool1d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False):
+class LPPool1d(FunctionModule, function="lp_pool1d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False):
     """The p-norm over windows of [N, C, L]."""
 
 
-class LPPool2d(_Pool, function="lp_pool2d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False):
+class LPPool2d(FunctionModule, function="lp_pool2d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False):
     """The p-norm over windows of [N, C, H, W]."""
 
 
-class LPPool3d(_Pool, function="lp_pool3d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False):
+class LPPool3d(FunctionModule, function="lp_pool3d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None, ceil_mode=False):
     """The p-norm over windows of [N, C, D, H, W]."""
 
 
@@ -83,12 +90,7 @@ class AdaptiveMaxPool3d(FunctionModule, function="adaptive_max_pool3d", shown=("
     """The maximum over windows of [N, C, D, H, W] such that the output has `output_size`."""
 
 
-class _Unpool(FunctionModule):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.stride is None:
-            self.stride = self.kernel_size
-
+class _Unpool(_Pool):
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         return getattr(F, self.function)(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -96,10 +98,16 @@ class _Unpool(FunctionModule):
 class MaxUnpool1d(_Unpool, function="max_unpool1d", kernel_size=REQUIRED, stride=None, padding=0):
     """Maxima put back to the places that MaxPool1d gave; zeros elsewhere."""
 
+    nd = 1
+
 
 class MaxUnpool2d(_Unpool, function="max_unpool2d", kernel_size=REQUIRED, stride=None, padding=0):
     """Maxima put back to the places that MaxPool2d gave; zeros elsewhere."""
 
+    nd = 2
+
 
 class MaxUnpool3d(_Unpool, function="max_unpool3d", kernel_size=REQUIRED, stride=None, padding=0):
     """Maxima put back to the places that MaxPool3d gave; zeros elsewhere."""
+
+    nd = 3

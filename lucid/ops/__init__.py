@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("basic", "pointwise", "pointwise_binary", "activation", "special", "reduce", "scan", "shape", "index", "scatter", "sort", "linear", "linalg", "fft", "conv", "pool", "interpolate",
+MODULES = ("arithmetic", "basic", "pointwise", "pointwise_binary", "activation", "special", "reduce", "scan", "shape", "index", "scatter", "sort", "linear", "linalg", "fft", "conv", "pool", "interpolate",
            "softmax", "norm", "loss", "ctc", "attention", "embedding", "random")
 
 for _name in MODULES:

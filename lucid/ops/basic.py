@@ -1,4 +1,4 @@
-"""The ops that formulas are made of: arithmetic, comparison, casts, sums, products, and the shape changes between them."""
+"""Casts, copies, sums, matrix products, and the shape changes between them."""
 
 from __future__ import annotations
 
@@ -7,259 +7,14 @@ from typing import Any
 from ..errors import DtypeError, ShapeError
 from .common import Dim, Shape, is_low, keep_shape, normalize_dims
 from .common import sum_to as _sum_to
-from .registry import OPS, A, Sample, op
+from .registry import OPS, Sample, op
 
 DType = Any
-_PAIR = [Sample((3, 4), (3, 4)), Sample((3, 1), (4,)), Sample((), (2, 3)), Sample((0, 2), (2,)), Sample((2, 3), (2, 3), complex=True)]
-_POSITIVE = [Sample(A((3, 4), 0.3, 2.0)), Sample(A((), 0.3, 2.0)), Sample(A((0, 3), 0.3, 2.0))]
 _ANY = [Sample((3, 4)), Sample(()), Sample((0, 3)), Sample((2, 3), complex=True)]
 
 
-# ---- arithmetic ----
-
-@op(ufunc="add", dtype="promote", pointwise=True, method=True, inplace=True, amp="promote", samples=_PAIR, reference="numpy:add")
-def add(xp, x, y):
-    """Sum of x and y, element by element with broadcasting."""
-
-
-add.grad(x=lambda F, g: g, y=lambda F, g: g)
-
-
-@op(dtype="promote", pointwise=True, method=True, inplace=True, amp="promote", samples=_PAIR, reference="numpy:subtract")
-def sub(xp, x, y):
-    """Difference x - y, element by element with broadcasting."""
-    if x.dtype == bool:
-        raise DtypeError("sub: expected numbers, got bool tensors; use logical_xor, or ~x for the complement")
-    return xp.subtract(x, y)
-
-
-sub.grad(x=lambda F, g: g, y=lambda F, g: -g)
-
-
-@op(holomorphic=True, ufunc="multiply", dtype="promote", pointwise=True, method=True, inplace=True, amp="promote", samples=_PAIR, reference="numpy:multiply")
-def mul(xp, x, y):
-    """Product of x and y, element by element with broadcasting."""
-
-
-mul.grad(x=lambda F, g, y: g * y, y=lambda F, g, x: g * x)
-
-
-@op(holomorphic=True, ufunc="true_divide", dtype="float", pointwise=True, method=True, inplace=True, amp="promote", reference="numpy:true_divide",
-    samples=[Sample((3, 4), A((3, 4), 0.5, 2.0)), Sample((4,), A((3, 1), -2.0, -0.5)), Sample((), A((), 0.5, 1.0))])
-def div(xp, x, y):
-    """Quotient x / y, element by element with broadcasting; integers give the default float."""
-
-
-div.grad(x=lambda F, g, y: g / y, y=lambda F, g, x, y: -g * ((x / y) / y))
-
-
-@op(pointwise=True, method=True, inplace=True, samples=_ANY, reference="numpy:negative")
-def neg(xp, x):
-    """Negative of each element: -x."""
-    if x.dtype == bool:
-        raise DtypeError("neg: expected numbers, got a bool tensor; use ~x for the complement")
-    return xp.negative(x)
-
-
-neg.grad(x=lambda F, g: -g)
-
-
-@op(holomorphic=True, dtype="promote", pointwise=True, method=True, inplace=True, amp="full", reference="numpy:power",
-    samples=[Sample(A((3, 4), 0.3, 2.0), (3, 4)), Sample(A((3, 1), 0.3, 2.0), (4,))])
-def pow(xp, x, y):
-    """Power x ** y, element by element with broadcasting. The derivatives at x = 0 are PyTorch's: 0 where y = 0."""
-    if x.dtype.kind in "iu" and y.dtype.kind in "iu" and xp.any(y < 0):  # synchronises, integers only
-        raise DtypeError("pow: integers to negative integer powers are not integers; convert the base with .float()")
-    return xp.power(x, y)
-
-
-def _pow_x(F, g, x, y):
-    zero = y == 0
-    return F.where(zero, 0.0, g * (y * x ** F.where(zero, 1.0, y - 1.0)))
-
-
-def _pow_y(F, g, x, y, out):
-    # d/dy x**y = x**y log x, which tends to 0 where x = 0 and y >= 0.
-    safe = F.logical_and(x == 0, F.real(y) >= 0)
-    return g * F.where(safe, 0.0, out * F.log(F.where(safe, 1.0, x)))
-
-
-pow.grad(x=_pow_x, y=_pow_y)
-
-
-# ---- elementary functions ----
-
-@op(holomorphic=True, ufunc="exp", dtype="float", pointwise=True, method=True, inplace=True, amp="full", samples=_ANY, reference="numpy:exp")
-def exp(xp, x):
-    """Exponential of each element: e ** x."""
-
-
-exp.grad(x=lambda F, g, out: g * out)
-
-
-@op(holomorphic=True, ufunc="log", dtype="float", pointwise=True, method=True, inplace=True, amp="full", samples=_POSITIVE, reference="numpy:log")
-def log(xp, x):
-    """Natural logarithm of each element; -inf at 0, NaN below."""
-
-
-log.grad(x=lambda F, g, x: g / x)
-
-
-@op(holomorphic=True, ufunc="sqrt", dtype="float", pointwise=True, method=True, inplace=True, samples=_POSITIVE, reference="numpy:sqrt")
-def sqrt(xp, x):
-    """Square root of each element; NaN below 0. The derivative at 0 is inf."""
-
-
-sqrt.grad(x=lambda F, g, out: g / (2.0 * out))
-
-
-@op(holomorphic=True, ufunc="tanh", dtype="float", pointwise=True, method=True, inplace=True, samples=_ANY, reference="numpy:tanh")
-def tanh(xp, x):
-    """Hyperbolic tangent of each element."""
-
-
-# Not g * (1 - out * out): a Python number costs numpy 230 ns more than an array (notes: peers_cpu).
-tanh.grad(x=lambda F, g, out: g - g * (out * out))
-
-
-@op(holomorphic=True, dtype="float", pointwise=True, method=True, inplace=True, samples=_ANY, reference=lambda x: 1.0 / (1.0 + __import__("numpy").exp(-x)))
-def sigmoid(xp, x):
-    """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
-    if x.dtype.kind == "c":
-        return 1.0 / (1.0 + xp.exp(-x))
-    # tanh saturates where exp would overflow, and is one pass over the data: sigmoid(x) = (1 + tanh(x / 2)) / 2.
-    half = x.dtype.type(0.5)
-    return xp.tanh(x * half) * half + half
-
-
-sigmoid.grad(x=lambda F, g, out: g * (out - out * out))
-
-
-@op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(0.0,)), Sample((), avoid=(0.0,)), Sample((0,))],
-    reference=lambda x: __import__("numpy").maximum(x, 0.0))
-def relu(xp, x):
-    """Rectified linear unit of each element: max(x, 0). The derivative at 0 is 0."""
-    return xp.maximum(x, x.dtype.type(0))
-
-
-relu.grad(x=lambda F, g, out: g * (out > 0))
-
-
-@op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(0.0,)), Sample((), avoid=(0.0,)), Sample((0,))], reference="numpy:abs")
-def abs(xp, x):
-    """Absolute value of each element (the modulus of complex ones). The derivative at 0 is 0."""
-    return xp.abs(x)
-
-
-abs.grad(x=lambda F, g, x: g * F.sgn(x))
-
-
-@op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(0.0,))], reference="numpy:sign")
-def sign(xp, x):
-    """Sign of each element: -1, 0 or 1. The derivative is 0."""
-    return x.copy() if x.dtype == bool else xp.sign(x)
-
-
-sign.grad(x=lambda F, g: F.zeros_like(g))
-
-
-# ---- complex parts ----
-
-@op(view="maybe", pointwise=True, public=False, samples=[Sample((2, 3), complex=True)])
-def conj(xp, x):
-    """Complex conjugate; real arrays as they are."""
-    return xp.conjugate(x) if x.dtype.kind == "c" else x
-
-
-conj.grad(x=lambda F, g: F.conj(g))
-
-
-@op(view="maybe", pointwise=True, public=False, samples=[Sample((2, 3), complex=True)])
-def real(xp, x):
-    """Real part; real arrays as they are."""
-    return xp.ascontiguousarray(x.real) if x.dtype.kind == "c" else x
-
-
-real.grad(x=lambda F, g, x_dtype: F.cast(g, x_dtype))
-
-
-@op(pointwise=True, public=False, samples=[Sample(A((2, 3), dtype="complex128"))])
-def imag(xp, x):
-    """Imaginary part; zeros for real arrays."""
-    return xp.ascontiguousarray(x.imag) if x.dtype.kind == "c" else xp.zeros_like(x)
-
-
-imag.grad(x=lambda F, g: g * 1j)
-
-
-@op(pointwise=True, public=False, dtype="promote", samples=[Sample((2, 3), (2, 3))])
-def complex(xp, x, y):
-    """x + iy, complex."""
-    out = xp.empty(xp.broadcast_shapes(x.shape, y.shape) if x.shape != y.shape else x.shape, "complex64" if x.dtype.itemsize <= 4 else "complex128")
-    out.real, out.imag = x, y
-    return out
-
-
-complex.grad(x=lambda F, g: F.real(g), y=lambda F, g: F.imag(g))
-
-
-# ---- comparison and logic (never differentiable) ----
-
-def _compare(name: str, ufunc: str, doc: str) -> None:
-    def forward(xp, x, y):
-        return getattr(xp, ufunc)(x, y)
-    forward.__doc__ = doc
-    op(name=name, ufunc=ufunc, dtype="compare", pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), (3, 4)), Sample((3, 1), ())], reference=f"numpy:{ufunc}")(forward)
-
-
-for _name, _ufunc, _doc in (
-    ("eq", "equal", "Whether x == y, element by element."), ("ne", "not_equal", "Whether x != y, element by element."),
-    ("lt", "less", "Whether x < y, element by element."), ("le", "less_equal", "Whether x <= y, element by element."),
-    ("gt", "greater", "Whether x > y, element by element."), ("ge", "greater_equal", "Whether x >= y, element by element."),
-    ("logical_and", "logical_and", "Whether x and y are both nonzero."), ("logical_or", "logical_or", "Whether x or y is nonzero."),
-    ("logical_xor", "logical_xor", "Whether exactly one of x and y is nonzero."),
-):
-    _compare(_name, _ufunc, _doc)
-
-
-@op(ufunc="logical_not", pointwise=True, method=True, inplace=True, diff=(), samples=[Sample((3,))])
-def logical_not(xp, x):
-    """Whether each element is zero."""
-
-
-def _bitwise(name: str, doc: str, n: int = 2) -> None:
-    def binary(xp, x, y):
-        return getattr(xp, name)(x, y)
-
-    def unary(xp, x):
-        return getattr(xp, name)(x)
-    forward = binary if n == 2 else unary
-    forward.__doc__ = doc
-    integers = A((3,), dtype="int64", low=0, high=8)
-    op(name=name, ufunc=name, dtype="promote", pointwise=True, method=True, inplace=True, diff=(), samples=[Sample(*[integers] * n)], reference=f"numpy:{name}")(forward)
-
-
-for _name, _doc in (("bitwise_and", "Bitwise and of integers or bools."), ("bitwise_or", "Bitwise or of integers or bools."),
-                    ("bitwise_xor", "Bitwise exclusive or of integers or bools.")):
-    _bitwise(_name, _doc)
-for _name, _doc in (("left_shift", "x with its bits shifted left by y."), ("right_shift", "x with its bits shifted right by y.")):
-    _bitwise(_name, _doc)
-_bitwise("bitwise_not", "Bitwise complement of integers; logical complement of bools.", 1)
-
-
-@op(dtype="promote", broadcast=True, pointwise=True, mask=("condition",), samples=[Sample(A(value=[True, False, True]), (3,), (3,)), Sample(A(value=[[True], [False]]), (3,), (2, 1))],
-    reference="numpy:where")
-def where(xp, condition, x, y):
-    """x where condition holds, else y, with broadcasting."""
-    if condition.dtype != bool:
-        condition = condition != 0
-    return xp.where(condition, x, y)
-
-
-where.grad(x=lambda F, g, condition: F.where(condition, g, 0.0), y=lambda F, g, condition: F.where(condition, 0.0, g))
-
-
 # ---- casts, copies, constants ----
+
 
 @op(public=False, pointwise=True, samples=[Sample((3,), "float64")])
 def cast(xp, x, dtype: DType):
@@ -307,8 +62,19 @@ def full_like(xp, x, value: Any):
 
 # ---- sums ----
 
-@op(amp="full", method=False, samples=[Sample((3, 4)), Sample((3, 4), dim=1), Sample((3, 4), dim=(0, -1), keepdim=True), Sample(()), Sample((0, 3), dim=0)],
-    reference=lambda x, dim=None, keepdim=False: x.sum(axis=dim, keepdims=keepdim))
+
+@op(
+    amp="full",
+    method=False,
+    samples=[
+        Sample((3, 4)),
+        Sample((3, 4), dim=1),
+        Sample((3, 4), dim=(0, -1), keepdim=True),
+        Sample(()),
+        Sample((0, 3), dim=0),
+    ],
+    reference=lambda x, dim=None, keepdim=False: x.sum(axis=dim, keepdims=keepdim),
+)
 def sum(xp, x, dim: Dim = None, keepdim: bool = False):
     """Sum over `dim` (all dimensions when None). 16-bit floats are accumulated in float32; integers and bools give int64."""
     dims = normalize_dims("sum", dim, x.ndim)
@@ -326,12 +92,18 @@ def _sum_x(F, g, x_shape, dim, keepdim):
 sum.grad(x=_sum_x)
 
 
-@op(amp="full", method=False, samples=[Sample((3, 4)), Sample((3, 4), dim=1), Sample((3, 4), dim=(0, -1), keepdim=True), Sample(())],
-    reference=lambda x, dim=None, keepdim=False: x.mean(axis=dim, keepdims=keepdim))
+@op(
+    amp="full",
+    method=False,
+    samples=[Sample((3, 4)), Sample((3, 4), dim=1), Sample((3, 4), dim=(0, -1), keepdim=True), Sample(())],
+    reference=lambda x, dim=None, keepdim=False: x.mean(axis=dim, keepdims=keepdim),
+)
 def mean(xp, x, dim: Dim = None, keepdim: bool = False):
     """Mean over `dim` (all dimensions when None). 16-bit floats are accumulated in float32."""
     if x.dtype.num < 11:
-        raise DtypeError(f"mean: expected a floating or complex tensor, got {x.dtype.name}; convert first, for example x.float()")
+        raise DtypeError(
+            f"mean: expected a floating or complex tensor, got {x.dtype.name}; convert first, for example x.float()"
+        )
     dims = normalize_dims("mean", dim, x.ndim)
     count = 1
     for d in dims:
@@ -366,13 +138,20 @@ sum_to.grad(x=lambda F, g, x_shape: F.expand(g, x_shape))
 
 # ---- shape changes ----
 
-@op(view=True, public=False, samples=[Sample((3, 4), (2, 6)), Sample((3, 4), (-1,)), Sample((), (1, 1)), Sample((0, 3), (3, 0))])
+
+@op(
+    view=True,
+    public=False,
+    samples=[Sample((3, 4), (2, 6)), Sample((3, 4), (-1,)), Sample((), (1, 1)), Sample((0, 3), (3, 0))],
+)
 def reshape(xp, x, shape: Shape):
     """x with another shape of the same size; one entry may be -1. A view where the memory allows it."""
     try:
         return x.reshape(shape)
     except ValueError:
-        raise ShapeError(f"reshape: a tensor of shape {x.shape} ({x.size} elements) does not fit shape {tuple(shape)}; sizes must multiply to the same number, one may be -1") from None
+        raise ShapeError(
+            f"reshape: a tensor of shape {x.shape} ({x.size} elements) does not fit shape {tuple(shape)}; sizes must multiply to the same number, one may be -1"
+        ) from None
 
 
 reshape.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
@@ -391,11 +170,17 @@ def transpose(xp, x, dim0: int, dim1: int):
 transpose.grad(x=lambda F, g, dim0, dim1: F.transpose(g, dim0, dim1))
 
 
-@op(view=True, public=False, samples=[Sample((2, 3, 4), (2, 0, 1)), Sample((2, 3, 4), (-1, 1, 0)), Sample((), ())])
+@op(
+    view=True,
+    public=False,
+    samples=[Sample((2, 3, 4), (2, 0, 1)), Sample((2, 3, 4), (-1, 1, 0)), Sample((), ())],
+)
 def permute(xp, x, dims: Shape):
     """x with its dimensions in the order `dims`: a view."""
     if len(dims) != x.ndim:
-        raise ShapeError(f"permute: expected {x.ndim} dimensions for a tensor of shape {x.shape}, got {tuple(dims)}")
+        raise ShapeError(
+            f"permute: expected {x.ndim} dimensions for a tensor of shape {x.shape}, got {tuple(dims)}"
+        )
     return x.transpose(normalize_dims("permute", dims, x.ndim)) if x.ndim else x.reshape(())
 
 
@@ -410,7 +195,11 @@ def _permute_x(F, g, dims):
 permute.grad(x=_permute_x)
 
 
-@op(view=True, public=False, samples=[Sample((3, 1), (3, 4)), Sample((4,), (2, 3, 4)), Sample((), (2,)), Sample((3, 1), (-1, 2))])
+@op(
+    view=True,
+    public=False,
+    samples=[Sample((3, 1), (3, 4)), Sample((4,), (2, 3, 4)), Sample((), (2,)), Sample((3, 1), (-1, 2))],
+)
 def expand(xp, x, shape: Shape):
     """x broadcast to `shape` without copying; -1 keeps a size."""
     extra = len(shape) - x.ndim
@@ -418,7 +207,9 @@ def expand(xp, x, shape: Shape):
     try:
         return xp.broadcast_to(x, sizes)
     except ValueError:
-        raise ShapeError(f"expand: a tensor of shape {x.shape} cannot be broadcast to {tuple(shape)}; sizes must match or be 1, counted from the end") from None
+        raise ShapeError(
+            f"expand: a tensor of shape {x.shape} cannot be broadcast to {tuple(shape)}; sizes must match or be 1, counted from the end"
+        ) from None
 
 
 expand.grad(x=lambda F, g, x_shape: F.sum_to(g, x_shape))
@@ -426,17 +217,37 @@ expand.grad(x=lambda F, g, x_shape: F.sum_to(g, x_shape))
 
 # ---- products ----
 
-@op(holomorphic=True, amp="low", method=True, samples=[Sample((3, 4), (4, 2)), Sample((2, 3, 4), (2, 4, 5)), Sample((3,), (3,)), Sample((2, 3), (3,)), Sample((3,), (3, 2)), Sample((2, 1, 3, 4), (5, 4, 2)),
-                                     Sample((2, 3), (3, 2), complex=True)], reference="numpy:matmul")
+
+@op(
+    holomorphic=True,
+    amp="low",
+    method=True,
+    samples=[
+        Sample((3, 4), (4, 2)),
+        Sample((2, 3, 4), (2, 4, 5)),
+        Sample((3,), (3,)),
+        Sample((2, 3), (3,)),
+        Sample((3,), (3, 2)),
+        Sample((2, 1, 3, 4), (5, 4, 2)),
+        Sample((2, 3), (3, 2), complex=True),
+    ],
+    reference="numpy:matmul",
+)
 def matmul(xp, x, y):
     """Matrix product of the last two dimensions; 1-d operands are vectors, leading dimensions broadcast."""
     if not x.ndim or not y.ndim:
-        raise ShapeError(f"matmul: expected tensors of at least 1 dimension, got shapes {x.shape} and {y.shape}; use mul for scalars")
+        raise ShapeError(
+            f"matmul: expected tensors of at least 1 dimension, got shapes {x.shape} and {y.shape}; use mul for scalars"
+        )
     inner = y.shape[-2] if y.ndim > 1 else y.shape[0]
     if x.shape[-1] != inner:
-        raise ShapeError(f"matmul: x.shape[-1] must equal y.shape[{-2 if y.ndim > 1 else 0}], got {x.shape[-1]} and {inner} (x: {x.shape}, y: {y.shape})")
+        raise ShapeError(
+            f"matmul: x.shape[-1] must equal y.shape[{-2 if y.ndim > 1 else 0}], got {x.shape[-1]} and {inner} (x: {x.shape}, y: {y.shape})"
+        )
     if x.dtype != y.dtype:
-        raise DtypeError(f"matmul: expected one dtype, got {x.dtype.name} and {y.dtype.name}; convert one of them")
+        raise DtypeError(
+            f"matmul: expected one dtype, got {x.dtype.name} and {y.dtype.name}; convert one of them"
+        )
     if x.dtype.num >= 256:  # bfloat16: numpy has no BLAS for it
         return xp.matmul(x.astype("float32"), y.astype("float32")).astype(x.dtype)
     if x.dtype.kind == "e" or x.dtype.name == "float16":
@@ -456,7 +267,11 @@ def _matmul_x(F, g, x_shape, y):
 
 def _matmul_y(F, g, x, y_shape):
     if x.ndim == 1:
-        full = F.reshape(x, (x.shape[0], 1)) * F.reshape(g, (*g.shape[:-1], 1, g.shape[-1])) if len(y_shape) > 1 else g * x
+        full = (
+            F.reshape(x, (x.shape[0], 1)) * F.reshape(g, (*g.shape[:-1], 1, g.shape[-1]))
+            if len(y_shape) > 1
+            else g * x
+        )
         return F.sum_to(full, y_shape)
     if len(y_shape) == 1:
         full = x * F.reshape(g, (*g.shape, 1))
@@ -470,24 +285,42 @@ def _matmul_y(F, g, x, y_shape):
 matmul.grad(x=_matmul_x, y=_matmul_y)
 
 
-@op(holomorphic=True, amp="low", samples=[Sample((3, 4), (2, 4), (2,)), Sample((2, 3, 4), (5, 4), None), Sample((4,), (2, 4), (2,)), Sample((1, 4), (2, 4), (2,)), Sample((3, 4), (4,), None)],
-    reference=lambda x, weight, bias=None: x @ weight.T + (0 if bias is None else bias))
+@op(
+    holomorphic=True,
+    amp="low",
+    samples=[
+        Sample((3, 4), (2, 4), (2,)),
+        Sample((2, 3, 4), (5, 4), None),
+        Sample((4,), (2, 4), (2,)),
+        Sample((1, 4), (2, 4), (2,)),
+        Sample((3, 4), (4,), None),
+    ],
+    reference=lambda x, weight, bias=None: x @ weight.T + (0 if bias is None else bias),
+)
 def linear(xp, x, weight, bias=None):
     """x @ weight.T + bias, over the last dimension.
 
     x: [..., in]. weight: [out, in]. bias: [out] or None. Returns [..., out].
     """
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
-        raise ShapeError(f"linear: x.shape[-1] must equal weight.shape[-1], got x {x.shape} and weight {weight.shape}; weight is [out features, in features]")
+        raise ShapeError(
+            f"linear: x.shape[-1] must equal weight.shape[-1], got x {x.shape} and weight {weight.shape}; weight is [out features, in features]"
+        )
     if bias is not None and bias.shape != weight.shape[:-1]:
         raise ShapeError(f"linear: bias must have shape {weight.shape[:-1]}, got {bias.shape}")
     if x.dtype != weight.dtype:
-        raise DtypeError(f"linear: expected one dtype, got x {x.dtype.name} and weight {weight.dtype.name}; convert one of them, or use autocast")
+        raise DtypeError(
+            f"linear: expected one dtype, got x {x.dtype.name} and weight {weight.dtype.name}; convert one of them, or use autocast"
+        )
     if x.dtype.itemsize == 2:
         out = xp.matmul(x.astype("float32"), weight.T.astype("float32"))
         return (out if bias is None else out + bias).astype(x.dtype)
     # One matrix product: numpy runs a product of 3-d operands batch by batch.
-    out = xp.matmul(x.reshape(-1, x.shape[-1]), weight.T).reshape(*x.shape[:-1], *weight.shape[:-1]) if x.ndim > 2 else xp.matmul(x, weight.T)
+    out = (
+        xp.matmul(x.reshape(-1, x.shape[-1]), weight.T).reshape(*x.shape[:-1], *weight.shape[:-1])
+        if x.ndim > 2
+        else xp.matmul(x, weight.T)
+    )
     if bias is not None:
         out += bias
     return out
@@ -516,7 +349,11 @@ linear.grad(x=_linear_x, weight=_linear_weight, bias=lambda F, g: F.sum_to(g, g.
 
 # ---- writing through a view ----
 
-@op(public=False, samples=[Sample((3, 4), (4, 3), ("transpose", (0, 1))), Sample((6,), (2, 3), ("reshape", ((2, 3),)))])
+
+@op(
+    public=False,
+    samples=[Sample((3, 4), (4, 3), ("transpose", (0, 1))), Sample((6,), (2, 3), ("reshape", ((2, 3),)))],
+)
 def view_put(xp, x, value, view: tuple[Any, ...]):
     """x with `value` in the region that a view op shows. view: (name of the view op, its static arguments)."""
     out = x.copy()

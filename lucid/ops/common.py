@@ -17,7 +17,9 @@ def normalize_dim(name: str, dim: int, ndim: int) -> int:
     """`dim` counted from the front. A 0-d shape accepts 0 and -1, as in PyTorch."""
     n = max(ndim, 1)
     if not -n <= dim < n:
-        raise IndexRangeError(f"{name}: dim must lie in [{-n}, {n - 1}] for a tensor of {ndim} dimensions, got {dim}")
+        raise IndexRangeError(
+            f"{name}: dim must lie in [{-n}, {n - 1}] for a tensor of {ndim} dimensions, got {dim}"
+        )
     return dim + n if dim < 0 else dim
 
 
@@ -29,7 +31,9 @@ def normalize_dims(name: str, dim: Dim, ndim: int) -> Shape:
         return (normalize_dim(name, int(dim), ndim),) if ndim else ()
     dims = tuple(normalize_dim(name, int(d), ndim) for d in dim)
     if len(set(dims)) != len(dims):
-        raise ShapeError(f"{name}: dim names a dimension twice: {tuple(dim)} for a tensor of {ndim} dimensions")
+        raise ShapeError(
+            f"{name}: dim names a dimension twice: {tuple(dim)} for a tensor of {ndim} dimensions"
+        )
     if not ndim:
         return ()
     return dims or tuple(range(ndim))
@@ -50,7 +54,9 @@ def sum_to(x: Any, shape: Shape) -> Any:
     if x.shape == shape:
         return x
     extra = x.ndim - len(shape)
-    dims = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and x.shape[i + extra] != 1)
+    dims = tuple(range(extra)) + tuple(
+        i + extra for i, n in enumerate(shape) if n == 1 and x.shape[i + extra] != 1
+    )
     if dims:
         x = x.sum(dims, dtype="float32").astype(x.dtype) if is_low(x.dtype) else x.sum(dims)
     return x.reshape(shape)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import IndexRangeError, ShapeError
-from .common import Shape, is_low, normalize_dim
+from .common import is_low, normalize_dim
 from .conv import pad_spatial, window_count, window_slices, windows
 from .registry import A, Sample, op
 

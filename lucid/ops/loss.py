@@ -25,7 +25,7 @@ def check_reduction(name: str, reduction: str) -> None:
 
 
 def _as_classes(xp: Any, name: str, x: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any]:
-    # (x as [N, C, M], target as int64 [N, M] with ignored ones at class 0, weight of each target [N, M]); checks all three.
+    # (x as [N, C, M], target as int64 [N, M] with ignored ones at class 0, weight of each target [N, M] or None for ones).
     require_floating(name, x)
     if target.dtype.kind not in "iu":
         raise DtypeError(f"{name}: class-index targets must be integers, got {target.dtype.name} of shape "
@@ -52,12 +52,10 @@ def _as_classes(xp: Any, name: str, x: Any, target: Any, weight: Any, ignore_ind
                                   f"{ignore_index}), got {int(bad[0])}; {int(bad.size)} of {int(t.size)} targets are out of range")
     elif 0 <= ignore_index < classes:
         kept = t != ignore_index
-    if kept is not None:
-        t = xp.where(kept, t, 0)
-    w = xp.ones(t.shape, x.dtype) if weight is None else weight.astype(x.dtype, copy=False)[t]
-    if kept is not None:
-        w = w * kept
-    return x3, t, w
+    if kept is None:
+        return x3, t, None if weight is None else weight.astype(x.dtype, copy=False)[t]
+    t = xp.where(kept, t, 0)
+    return x3, t, kept.astype(x.dtype) if weight is None else weight.astype(x.dtype, copy=False)[t] * kept
 
 
 def _prod(shape: Any) -> int:
@@ -79,11 +77,15 @@ def _finish(xp: Any, loss: Any, w: Any, reduction: str, shape: Any, dtype: Any) 
     # loss is already weighted.
     if reduction == "none":
         return loss.reshape(shape).astype(dtype, copy=False)
-    total = loss.sum()
+    total = xp.asarray(loss.sum())
     if reduction == "mean":
-        # All targets ignored: 0 / 0 = nan, as in PyTorch. A 0-d division keeps that on every device.
-        total = xp.asarray(total) / xp.asarray(w.sum())
+        total = total / _total(xp, loss, w)
     return xp.asarray(total, dtype=dtype)
+
+
+def _total(xp: Any, t: Any, w: Any) -> Any:
+    # The sum of the weights. All targets ignored: 0, and 0 / 0 = nan as in PyTorch; hence an array, as Python would raise.
+    return xp.asarray(t.size if w is None else w.sum(), dtype=t.dtype if t.dtype.kind == "f" or w is None else w.dtype)
 
 
 @op(public=False, samples=[Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None)])
@@ -103,10 +105,14 @@ def class_coefficients(xp, x, target, weight=None, name: str = "cross_entropy", 
         kept = (target.reshape(n, m) != ignore_index)
         c += share[None, :, None] * kept[:, None, :]
     rows, cols = xp.arange(n)[:, None], xp.arange(m)[None, :]
-    c[rows, t, cols] += (1.0 - label_smoothing) * w
+    c[rows, t, cols] += (1.0 - label_smoothing) * (1.0 if w is None else w)
     if reduction == "mean":
-        c /= xp.asarray(w.sum())
+        c /= _total(xp, c[:, 0], w)
     return c.reshape(x.shape)
+
+
+# Only the shape and dtype of x matter. The zero keeps gradients connected to it, as PyTorch's are.
+class_coefficients.grad(x=lambda F, g: F.zeros_like(g))
 
 
 def _class_dim(shape: Any) -> int:
@@ -143,7 +149,8 @@ def cross_entropy(xp, x, target, weight=None, ignore_index: int = -100, reductio
     s = p.sum(1, keepdims=True)
     p /= s
     lse = xp.log(s)[:, 0]
-    loss = (lse - _pick(xp, d, t)) * w
+    loss = lse - _pick(xp, d, t)
+    loss = loss if w is None else loss * w
     if label_smoothing:
         loss = _smoothed(xp, loss, d, lse, weight, target, classes, ignore_index, label_smoothing)
     out = _finish(xp, loss, w, reduction, target.shape, x.dtype)
@@ -179,8 +186,11 @@ def nll_loss(xp, x, target, weight=None, ignore_index: int = -100, reduction: st
     """-w_t x_t: the negative log likelihood of the target classes under log probabilities `x`. Shapes as for cross_entropy."""
     check_reduction("nll_loss", reduction)
     x3, t, w = _as_classes(xp, "nll_loss", x, target, weight, ignore_index)
-    picked = xp.where(w != 0, _pick(xp, x3, t), 0) if x3.shape[1] else xp.zeros(t.shape, x.dtype)
-    return _finish(xp, -picked * w, w, reduction, target.shape, x.dtype)
+    loss = -_pick(xp, x3, t) if x3.shape[1] else xp.zeros(t.shape, x.dtype)
+    if w is not None:
+        # -inf under an ignored target would give nan.
+        loss = xp.where(w != 0, loss, 0) * w
+    return _finish(xp, loss, w, reduction, target.shape, x.dtype)
 
 
 def _nll_x(F, g, x, target, weight, ignore_index, reduction):
@@ -208,7 +218,8 @@ def _cross_entropy_cpu(xp, x, target, weight=None, ignore_index=-100, reduction=
         s = o.sum(1, keepdims=True)
         xp.subtract(xp.log(s[:, 0]), picked, out=loss[block])
         o /= s
-    loss *= w[:, 0]
+    if w is not None:
+        loss *= w[:, 0]
     return _finish(xp, loss, w, reduction, target.shape, x.dtype), p
 
 
@@ -217,10 +228,15 @@ def _cross_entropy_x_cpu(F, g, p, target, weight, ignore_index, reduction, label
     if len(c_shape) != 2 or label_smoothing or is_low(p.dtype):
         c = F.class_coefficients(p, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
         return _spread(F, g, c_shape) * (p * c.sum(_class_dim(c_shape), keepdims=True) - c)
+    if weight is None and reduction != "none" and not (target == ignore_index).any():
+        scale = g / p.dtype.type(len(p)) if reduction == "mean" else g
+        dx = p * scale
+        dx[np.arange(len(p)), target] -= scale
+        return dx
     _, t, w = _as_classes(np, "cross_entropy", p, target, weight, ignore_index)
-    t, scale = t[:, 0], w[:, 0] * g
+    t, scale = t[:, 0], g if w is None else w[:, 0] * g
     if reduction == "mean":
-        scale /= w.sum()
+        scale = scale / w.sum()
     dx = p * scale[:, None]
     dx[np.arange(len(t)), t] -= scale
     return dx

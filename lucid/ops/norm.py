@@ -258,7 +258,7 @@ channel_window_sum.grad(x=lambda F, g, before, after: F.channel_window_sum(g, af
 
 def _rows(x: Any, k: int) -> Any:
     # `x` as [rows, normalised elements], or None where blocks gain nothing.
-    if is_low(x.dtype) or x.size < 4096 or not x.flags.c_contiguous:
+    if is_low(x.dtype) or not x.size or not x.flags.c_contiguous:
         return None
     return x.reshape(-1, math.prod(x.shape[x.ndim - k:]))
 

@@ -437,7 +437,8 @@ def frexp(xp, x):
     """(mantissa, exponent) with x = mantissa 2^exponent, 0.5 <= |mantissa| < 1; the exponent is int32."""
     if is_integral(x) or is_complex(x):
         raise DtypeError(f"frexp: expected a floating dtype, got {x.dtype.name}; convert with .float()")
-    return xp.frexp(x)
+    mantissa, exponent = xp.frexp(wide(x))    # CuPy has no bfloat16 frexp
+    return like(mantissa, x), exponent
 
 
 # Two halves: 2^-exponent alone overflows for the smallest numbers.
@@ -471,7 +472,7 @@ def view_as_complex(xp, x):
     if kind is None:
         raise DtypeError(f"view_as_complex: expected float32 or float64, got {x.dtype.name}; convert first")
     if not x.ndim or x.shape[-1] != 2:
-        raise ShapeError(f"view_as_complex: expected a last dimension of size 2 (real, imaginary), got shape {x.shape}")
+        raise ShapeError(f"view_as_complex: expected a last dimension of size 2 (re, im), got {x.shape}")
     return xp.ascontiguousarray(x).view(kind)[..., 0]
 
 
@@ -509,7 +510,7 @@ def isfinite(xp, x):
 
 def _ordered(name: str, x: Any) -> Any:
     if is_complex(x):
-        raise DtypeError(f"{name}: expected a real dtype, got {x.dtype.name}; test its real and imaginary part")
+        raise DtypeError(f"{name}: expected a real dtype, got {x.dtype.name}; test its .real and .imag")
     return x
 
 

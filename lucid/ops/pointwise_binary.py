@@ -146,8 +146,7 @@ clamp_max.grad(x=lambda F, g, x, max: F.where(x <= max, g, 0.0), max=lambda F, g
 def clamp(xp, x, min, max):
     """x held between `min` and `max`: the smaller of max(x, min) and max.
 
-    Inside, and at the bounds, x gets the gradient; outside, the bound that was taken. Where min > max the result
-    is max.
+    Inside, and at the bounds, x gets the gradient; outside, the bound taken. Where min > max it is max.
     """
     return xp.minimum(xp.maximum(x, min), max)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf, nan, prod as _size
+from math import inf, nan
+from math import prod as _size
 from typing import Any
+
+import numpy as np  # for references only: forwards use xp
 
 from ..errors import IndexRangeError, ShapeError
 from .common import Dim, Shape, is_low, keep_shape, normalize_dim, normalize_dims
@@ -21,16 +24,16 @@ def one_dim(name: str, x: Any, dim: int) -> int:
     """`dim` counted from the front, after checking that there is something to choose from along it."""
     dim = normalize_dim(name, dim, x.ndim)
     if x.ndim and x.shape[dim] == 0:
-        raise IndexRangeError(f"{name}: expected a size of at least 1 along dim {dim}, got shape {tuple(x.shape)}; "
-                              "an empty dimension has no such element")
+        raise IndexRangeError(f"{name}: expected a size of at least 1 along dim {dim}, got shape "
+                              f"{tuple(x.shape)}; an empty dimension has no such element")
     return dim
 
 
 def _full_dims(name: str, x: Any, dim: Dim) -> Shape | None:
     dims = normalize_dims(name, dim, x.ndim)
     if any(x.shape[d] == 0 for d in dims):
-        raise IndexRangeError(f"{name}: expected at least one element along dim {dims}, got shape {tuple(x.shape)}; "
-                              "reduce another dimension")
+        raise IndexRangeError(f"{name}: expected at least one element along dim {dims}, got shape "
+                              f"{tuple(x.shape)}; reduce another dimension")
     return dims or None
 
 
@@ -69,11 +72,12 @@ def _prod_reference(x: Any, dim: int | None = None, keepdim: bool = False) -> An
 
 @op(reference=_prod_reference, samples=[
     Sample((3, 4), dim=1), Sample((3, 4)), Sample(()), Sample((0, 2), dim=0),
-    Sample(A(value=[[0.0, 2.0, 3.0], [0.0, 5.0, 0.0]]), dim=1, keepdim=True), Sample((2, 3), dim=-1, complex=True)])
+    Sample(A(value=[[0.0, 2.0, 3.0], [0.0, 5.0, 0.0]]), dim=1, keepdim=True),
+    Sample((2, 3), dim=-1, complex=True)])
 def prod(xp, x, dim: int | None = None, keepdim: bool = False):
     """Product of all elements, or of those along `dim`.
 
-    The gradient multiplies the other elements instead of dividing by x, so it is exact where elements are zero.
+    The gradient multiplies the other elements instead of dividing by x, so it is exact at zeros.
     """
     axis = None if dim is None or not x.ndim else normalize_dim("prod", dim, x.ndim)
     if is_low(x.dtype):
@@ -102,22 +106,25 @@ prod.grad(x=_prod_grad)
 
 # ---- extrema ----
 
-_DIM_SAMPLES = [Sample((3, 4), dim=1), Sample((2, 3, 4), dim=(0, 2), keepdim=True), Sample((3, 4)), Sample(())]
+_DIM_SAMPLES = [Sample((3, 4), dim=1), Sample((2, 3, 4), dim=(0, 2), keepdim=True), Sample((3, 4)),
+                Sample(())]
 
 
 def _extremum_grad(F, g, x, out, dim, x_shape):
     return restore(F, g, x_shape, dim) * F.tie_weights(x, restore(F, out, x_shape, dim), dim)
 
 
-@op(method=True, samples=_DIM_SAMPLES, reference=lambda x, dim=None, keepdim=False: x.max(dim, keepdims=keepdim))
+@op(method=True, samples=_DIM_SAMPLES,
+    reference=lambda x, dim=None, keepdim=False: x.max(dim, keepdims=keepdim))
 def amax(xp, x, dim: Dim = None, keepdim: bool = False):
-    """Largest element over `dim` (an int, a tuple, or None for all). Its gradient is shared evenly among ties."""
+    """Largest element over `dim` (an int, a tuple, or None for all). Ties share the gradient evenly."""
     return x.max(axis=_full_dims("amax", x, dim), keepdims=keepdim)
 
 
-@op(method=True, samples=_DIM_SAMPLES, reference=lambda x, dim=None, keepdim=False: x.min(dim, keepdims=keepdim))
+@op(method=True, samples=_DIM_SAMPLES,
+    reference=lambda x, dim=None, keepdim=False: x.min(dim, keepdims=keepdim))
 def amin(xp, x, dim: Dim = None, keepdim: bool = False):
-    """Smallest element over `dim` (an int, a tuple, or None for all). Its gradient is shared evenly among ties."""
+    """Smallest element over `dim` (an int, a tuple, or None for all). Ties share the gradient evenly."""
     return x.min(axis=_full_dims("amin", x, dim), keepdims=keepdim)
 
 
@@ -129,27 +136,28 @@ def _arg(name: str, xp: Any, x: Any, dim: int | None, keepdim: bool) -> Any:
     if dim is None:
         if not x.size:
             raise IndexRangeError(f"{name}: expected at least one element, got shape {tuple(x.shape)}")
-        index = getattr(x.reshape(-1), name)()
-        index = xp.asarray(index).astype("int64")
+        index = xp.asarray(getattr(x.reshape(-1), name)()).astype("int64", copy=False)
         return index.reshape((1,) * x.ndim) if keepdim else index
     dim = one_dim(name, x, dim)
     if not x.ndim:
         return xp.zeros((), "int64")
-    index = getattr(x, name)(axis=dim).astype("int64")
+    index = xp.asarray(getattr(x, name)(axis=dim)).astype("int64", copy=False)
     return xp.expand_dims(index, dim) if keepdim else index
 
 
-@op(method=True, diff=(), samples=[Sample((3, 4), dim=1), Sample((3, 4)), Sample((3, 4), dim=0, keepdim=True)],
+@op(method=True, diff=(), samples=[Sample((3, 4), dim=1), Sample((3, 4)),
+                                   Sample((3, 4), dim=0, keepdim=True)],
     reference=lambda x, dim=None, keepdim=False: x.argmax(dim, keepdims=keepdim))
 def argmax(xp, x, dim: int | None = None, keepdim: bool = False):
-    """Position (int64) of the largest element along `dim`, or in the flattened tensor. The first one among ties."""
+    """Position (int64) of the largest element along `dim`, or of all. The first one among ties."""
     return _arg("argmax", xp, x, dim, keepdim)
 
 
-@op(method=True, diff=(), samples=[Sample((3, 4), dim=1), Sample((3, 4)), Sample((3, 4), dim=0, keepdim=True)],
+@op(method=True, diff=(), samples=[Sample((3, 4), dim=1), Sample((3, 4)),
+                                   Sample((3, 4), dim=0, keepdim=True)],
     reference=lambda x, dim=None, keepdim=False: x.argmin(dim, keepdims=keepdim))
 def argmin(xp, x, dim: int | None = None, keepdim: bool = False):
-    """Position (int64) of the smallest element along `dim`, or in the flattened tensor. The first one among ties."""
+    """Position (int64) of the smallest element along `dim`, or of all. The first one among ties."""
     return _arg("argmin", xp, x, dim, keepdim)
 
 
@@ -159,10 +167,10 @@ def pick_along(xp: Any, x: Any, index: Any, dim: int) -> Any:
 
 
 def _choose(name: str, xp: Any, x: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
-    index = _arg(name, xp, x, dim, True)
-    dim = normalize_dim(name, dim, x.ndim)
-    values = pick_along(xp, x, index, dim)
-    return (values, index) if keepdim or not x.ndim else (values.squeeze(dim), index.squeeze(dim))
+    # A second pass over the data costs less than reading at the positions (8 against 14 us for 64 x 32).
+    index = _arg(f"arg{name}", xp, x, dim, keepdim)
+    axis = normalize_dim(name, dim, x.ndim) if x.ndim else None
+    return getattr(x, name)(axis=axis, keepdims=keepdim), index
 
 
 _PAIR = dict(public=False, outputs=("values", "indices"), diff=("values",))
@@ -173,7 +181,7 @@ _PAIR = dict(public=False, outputs=("values", "indices"), diff=("values",))
     if x.ndim else (x, 0))
 def max_dim(xp, x, dim: int, keepdim: bool = False):
     """Largest elements along `dim` and their positions; the gradient goes to those positions."""
-    return _choose("argmax", xp, x, dim, keepdim)
+    return _choose("max", xp, x, dim, keepdim)
 
 
 @op(**_PAIR, samples=[Sample((3, 4), dim=1), Sample((3, 4), dim=0, keepdim=True), Sample((), dim=0)],
@@ -181,7 +189,7 @@ def max_dim(xp, x, dim: int, keepdim: bool = False):
     if x.ndim else (x, 0))
 def min_dim(xp, x, dim: int, keepdim: bool = False):
     """Smallest elements along `dim` and their positions; the gradient goes to those positions."""
-    return _choose("argmin", xp, x, dim, keepdim)
+    return _choose("min", xp, x, dim, keepdim)
 
 
 max_dim.grad(x=lambda F, g, indices, dim, x_shape: select_back(F, g, indices, dim, x_shape))
@@ -204,7 +212,9 @@ def _var(xp: Any, x: Any, dim: Dim, correction: float, keepdim: bool) -> Any:
     square = (centred * centred.conj()).real if x.dtype.kind == "c" else centred * centred
     total = xp.sum(square, axis=dims or None, keepdims=keepdim)
     # Without a degree of freedom the variance is 0/0 or s/0, as in IEEE arithmetic.
-    return total / (n - correction) if n > correction else total * xp.where(total == 0, nan, inf).astype(total.dtype)
+    if n > correction:
+        return total / (n - correction)
+    return total * xp.where(total == 0, nan, inf).astype(total.dtype)
 
 
 def _var_grad(F: Any, g: Any, x: Any, dim: Dim, correction: float, x_shape: Shape) -> Any:
@@ -216,13 +226,13 @@ def _var_reference(x: Any, dim: Dim = None, correction: float = 1, keepdim: bool
     return x.var(axis=dim, ddof=correction, keepdims=keepdim)
 
 
-_VAR_SAMPLES = [Sample((3, 4), dim=1), Sample((3, 4)), Sample((2, 3, 4), dim=(0, 2), correction=0, keepdim=True),
-                Sample((4,), correction=2)]
+_VAR_SAMPLES = [Sample((3, 4), dim=1), Sample((3, 4)),
+                Sample((2, 3, 4), dim=(0, 2), correction=0, keepdim=True), Sample((4,), correction=2)]
 
 
 @op(public=False, dtype="float", amp="full", samples=_VAR_SAMPLES, reference=_var_reference)
 def var(xp, x, dim: Dim = None, correction: float = 1, keepdim: bool = False):
-    """Variance over `dim`: sum |x - mean|^2 / (n - correction). Real for complex input. 16-bit floats: in float32."""
+    """Variance over `dim`: sum |x - mean|^2 / (n - correction). 16-bit floats: in float32."""
     out = _var(xp, x, dim, correction, keepdim)
     return out.astype(x.dtype) if is_low(x.dtype) else out
 
@@ -262,18 +272,18 @@ def logsumexp(xp, x, dim: Dim, keepdim: bool = False):
     y = wide(x)
     if any(y.shape[d] == 0 for d in dims):
         return (xp.sum(y, axis=dims, keepdims=keepdim) - inf).astype(x.dtype)
-    top = y.max(axis=dims or None, keepdims=True)
+    top = y.real.max(axis=dims or None, keepdims=True)
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
     total = xp.sum(xp.exp(y - top), axis=dims or None, keepdims=True)
-    # log(0) is the right answer for a row of -inf; the sum is replaced so that NumPy has nothing to warn about.
+    # log(0) is right for a row of -inf; the sum is replaced so that NumPy has nothing to warn about.
     out = xp.where(total == 0, -inf, xp.log(xp.where(total == 0, 1.0, total))) + top
     out = out.astype(x.dtype)
-    return out if keepdim or not x.ndim else out.reshape(tuple(n for i, n in enumerate(x.shape) if i not in dims))
+    return out if keepdim or not x.ndim else out.squeeze(dims)
 
 
 def _logsumexp_grad(F, g, x, out, dim, x_shape):
     out = restore(F, F.masked_fill(out, F.eq(out, -inf), 0.0), x_shape, dim)
-    return restore(F, g, x_shape, dim) * F.exp(x - out)
+    return restore(F, g, x_shape, dim) * F.conj(F.exp(x - out))
 
 
 logsumexp.grad(x=_logsumexp_grad)
@@ -289,8 +299,7 @@ def count_valid(xp, x, dim: Dim = None, keepdim: bool = False):
 
 
 def _nan_reference(x: Any, dim: Dim = None, keepdim: bool = False) -> Any:
-    import numpy
-    return numpy.nansum(x, axis=dim, keepdims=keepdim)
+    return np.nansum(x, axis=dim, keepdims=keepdim)
 
 
 _NAN_SAMPLES = [Sample(A(value=[[1.0, nan, 2.0], [3.0, 4.0, nan]]), dim=1), Sample((3, 4)),
@@ -315,9 +324,8 @@ def nanmean(F, x, dim: Dim = None, keepdim: bool = False):
 
 
 def _norm_reference(x: Any, p: float, dim: Dim = None, keepdim: bool = False) -> Any:
-    import numpy
     axes = tuple(range(x.ndim)) if dim is None else dim
-    size = numpy.abs(x)
+    size = np.abs(x)
     if p == 0:
         return (size != 0).sum(axes, keepdims=keepdim).astype(float)
     if abs(p) == inf:
@@ -327,10 +335,11 @@ def _norm_reference(x: Any, p: float, dim: Dim = None, keepdim: bool = False) ->
 
 @op(public=False, dtype="float", amp="full", reference=_norm_reference, samples=[
     Sample((3, 4), p=2.0, dim=1), Sample((3, 4), p=1.0, avoid=(0.0,)), Sample((3, 4), p=3.0, dim=(0, 1)),
-    Sample((3, 4), p=1.5, dim=0, keepdim=True, avoid=(0.0,)), Sample((3, 4), p=inf, dim=1), Sample((3, 4), p=-inf),
+    Sample((3, 4), p=1.5, dim=0, keepdim=True, avoid=(0.0,)), Sample((3, 4), p=inf, dim=1),
+    Sample((3, 4), p=-inf),
     Sample((3, 4), p=0.0), Sample((3, 4), p=0.5, avoid=(0.0,))])
 def p_norm(xp, x, p: float = 2.0, dim: Dim = None, keepdim: bool = False):
-    """(sum |x|^p)^(1/p) over `dim`; the number of nonzeros for p=0, the extreme |x| for p=+-inf. 0 has gradient 0."""
+    """(sum |x|^p)^(1/p) over `dim`; nonzeros for p=0, the extreme |x| for p=+-inf. 0 has gradient 0."""
     dims = normalize_dims("norm", dim, x.ndim) or None
     size = xp.abs(wide(x))
     if p in (inf, -inf):
@@ -359,7 +368,7 @@ def _norm_grad(F, g, x, out, p, dim, x_shape):
     out = F.masked_fill(out, zero, 1.0)
     if p == 2:
         return x * F.masked_fill(g / out, zero, 0.0)
-    # |x|^(p-1) sgn(x) (g / out^(p-1)); where x is 0 its size is replaced, since the power or its derivative may be inf.
+    # |x|^(p-1) sgn(x) (g / out^(p-1)); at x = 0 the power or its derivative may be inf, so |x| is replaced.
     size = F.abs(x)
     none = F.eq(size, 0.0)
     size = F.masked_fill(size, none, 1.0)
@@ -395,7 +404,8 @@ def any_(xp, x, dim: Dim = None, keepdim: bool = False):
     reference=lambda x, dim=None: (x != 0).sum(axis=dim))
 def count_nonzero(xp, x, dim: Dim = None):
     """Number of nonzero elements over `dim`, int64."""
-    return xp.asarray(xp.sum(x != 0, axis=normalize_dims("count_nonzero", dim, x.ndim) or None)).astype("int64")
+    dims = normalize_dims("count_nonzero", dim, x.ndim)
+    return xp.asarray(xp.sum(x != 0, axis=dims or None)).astype("int64")
 
 
 @composite(method=True, samples=[Sample((3, 4)), Sample((3, 3))], reference="numpy:trace")
@@ -409,12 +419,14 @@ def trace(F, x):
 # ---- histograms ----
 
 
-@op(method=True, diff=(), samples=[Sample(A(value=[0, 1, 1, 3])), Sample(A(value=[0, 1, 1, 3]), (4,), minlength=6)],
-    reference=lambda x, weights=None, minlength=0: __import__("numpy").bincount(x, weights, minlength))
+@op(method=True, diff=(), samples=[Sample(A(value=[0, 1, 1, 3])),
+                                   Sample(A(value=[0, 1, 1, 3]), (4,), minlength=6)],
+    reference=lambda x, weights=None, minlength=0: np.bincount(x, weights, minlength))
 def bincount(xp, x, weights=None, minlength: int = 0):
     """Number of times that each value 0, 1, 2, ... stands in `x`, or the sum of its `weights`.
 
-    x: [n], nonnegative integers. Returns [max(max(x) + 1, minlength)]; int64, or float64 (float32 weights: float32).
+    x: [n], nonnegative integers. Returns [max(max(x) + 1, minlength)]; int64, or float64 with weights
+    (float32 for float32 weights).
     """
     if x.ndim != 1 or x.dtype.kind not in "ui":
         raise ShapeError(f"bincount: expected a 1-d tensor of integers, got {x.dtype.name}{list(x.shape)}")
@@ -429,10 +441,10 @@ def bincount(xp, x, weights=None, minlength: int = 0):
 
 
 @op(method=True, diff=(), samples=[Sample((30,), bins=5, min=-2.0, max=2.0), Sample((30,), bins=4)],
-    reference=lambda x, bins=100, min=0.0, max=0.0: __import__("numpy").histogram(
+    reference=lambda x, bins=100, min=0.0, max=0.0: np.histogram(
         x, bins, (min, max) if (min, max) != (0.0, 0.0) else None)[0])
 def histc(xp, x, bins: int = 100, min: float = 0.0, max: float = 0.0):
-    """Number of elements in each of `bins` equal cells of [min, max], in x's dtype; the range of x when both are 0.
+    """Number of elements in each of `bins` equal cells of [min, max] (x's range when both are 0).
 
     Elements outside and NaN are not counted; max belongs to the last cell.
     """
@@ -441,7 +453,7 @@ def histc(xp, x, bins: int = 100, min: float = 0.0, max: float = 0.0):
     x = wide(x)
     flat, dtype = x.reshape(-1), x.dtype
     if min == max == 0 and flat.size:
-        min, max = float(flat.min()), float(flat.max())    # one synchronisation: the cells depend on the values
+        min, max = float(flat.min()), float(flat.max())    # synchronises: the cells depend on x
     if min == max:
         min, max = min - 1.0, max + 1.0
     if not (-inf < min < max < inf):

@@ -23,8 +23,14 @@ class A:
 
     __slots__ = ("shape", "low", "high", "dtype", "value")
 
-    def __init__(self, shape: tuple[int, ...] = (), low: float | None = None, high: float | None = None,
-                 dtype: str = "float64", value: Any = None) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...] = (),
+        low: float | None = None,
+        high: float | None = None,
+        dtype: str = "float64",
+        value: Any = None,
+    ) -> None:
         self.shape, self.low, self.high, self.dtype, self.value = shape, low, high, dtype, value
 
     def __repr__(self) -> str:
@@ -36,8 +42,14 @@ class Sample:
 
     __slots__ = ("args", "kwargs", "avoid", "second", "complex")
 
-    def __init__(self, *args: Any, avoid: tuple[float, ...] = (), second: bool = True, complex: bool = False,
-                 **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        avoid: tuple[float, ...] = (),
+        second: bool = True,
+        complex: bool = False,
+        **kwargs: Any,
+    ) -> None:
         self.args, self.kwargs, self.avoid, self.second, self.complex = args, kwargs, avoid, second, complex
 
     def __repr__(self) -> str:
@@ -54,12 +66,19 @@ class Formula:
         parameters = tuple(inspect.signature(function).parameters)
         if parameters[:2] != _VALUE_PARAMETERS:
             raise TypeError(f"op {op.name}: a formula starts with (F, g, ...), got ({', '.join(parameters)})")
-        known = {*op.tensors, *op.statics, *op.outputs, *(f"{t}_{what}" for t in op.tensors for what in ("shape", "dtype"))}
+        known = {
+            *op.tensors,
+            *op.statics,
+            *op.outputs,
+            *(f"{t}_{what}" for t in op.tensors for what in ("shape", "dtype")),
+        }
         if shared:
             known.add("needs")
         for name in parameters[2:]:
             if name not in known:
-                raise TypeError(f"op {op.name}: the formula for {', '.join(targets)} names {name!r}; it may name {', '.join(sorted(known))}")
+                raise TypeError(
+                    f"op {op.name}: the formula for {', '.join(targets)} names {name!r}; it may name {', '.join(sorted(known))}"
+                )
         # Tracebacks and profiles then say "in tanh.grad[x]" instead of "<lambda>".
         function.__code__ = function.__code__.replace(co_name=f"{op.name}.grad[{','.join(targets)}]")
         self.targets, self.function, self.names, self.shared = targets, function, parameters[2:], shared
@@ -68,10 +87,28 @@ class Formula:
 class Op:
     """One operation: what `@op` read from a forward function, and the formulas given to it."""
 
-    def __init__(self, forward: Callable[..., Any], *, name: str | None = None, ufunc: str | None = None, dtype: str | None = None,
-                 broadcast: bool | None = None, pointwise: bool = False, view: bool | str = False, outputs: tuple[str, ...] = ("out",),
-                 diff: tuple[str, ...] | None = None, mask: tuple[str, ...] = (), holomorphic: bool = False, method: bool | str = False, inplace: bool = False, public: bool = True,
-                 amp: str | None = None, samples: Sequence[Sample] = (), reference: Any = None, composite: bool = False) -> None:
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        *,
+        name: str | None = None,
+        ufunc: str | None = None,
+        dtype: str | None = None,
+        broadcast: bool | None = None,
+        pointwise: bool = False,
+        view: bool | str = False,
+        outputs: tuple[str, ...] = ("out",),
+        diff: tuple[str, ...] | None = None,
+        mask: tuple[str, ...] = (),
+        holomorphic: bool = False,
+        method: bool | str = False,
+        inplace: bool = False,
+        public: bool = True,
+        amp: str | None = None,
+        samples: Sequence[Sample] = (),
+        reference: Any = None,
+        composite: bool = False,
+    ) -> None:
         self.name = name or forward.__name__.rstrip("_")
         if dtype not in _RULES:
             raise ValueError(f"op {self.name}: dtype is one of {_RULES}, got {dtype!r}")
@@ -116,7 +153,9 @@ class Op:
         """The op itself, after giving it one formula per input."""
         for target, function in formulas.items():
             if target not in self.tensors:
-                raise TypeError(f"op {self.name}: has no tensor input {target!r} (it has {', '.join(self.tensors)})")
+                raise TypeError(
+                    f"op {self.name}: has no tensor input {target!r} (it has {', '.join(self.tensors)})"
+                )
             self.formulas[target] = Formula(self, (target,), function, shared=False)
         return self
 
@@ -127,7 +166,12 @@ class Op:
             self.formulas[target] = formula
         return self
 
-    def accelerate(self, device: str, forward: Callable[..., Any] | None = None, grads: dict[Any, Callable[..., Any]] | None = None) -> Op:
+    def accelerate(
+        self,
+        device: str,
+        forward: Callable[..., Any] | None = None,
+        grads: dict[Any, Callable[..., Any]] | None = None,
+    ) -> Op:
         """The op itself, after registering a faster raw path for one device.
 
         forward: called like the op's own forward (with `xp` first). grads: input name, or tuple of names, -> formula that may also name what

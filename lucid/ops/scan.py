@@ -1,10 +1,13 @@
-"""Scans along a dimension: cumulative sums, products, extrema, and the linear recurrence that their gradients need."""
+"""Scans along a dimension: cumulative sums, products, extrema, and the recurrence in their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np  # for references only: forwards use xp
+
+from ..errors import DtypeError
 from .common import is_low, normalize_dim
 from .reduce import wide
 from .registry import A, Sample, op
@@ -15,10 +18,18 @@ def part(ndim: int, dim: int, start: int | None, stop: int | None) -> tuple[Any,
     return (slice(None),) * dim + (slice(start, stop),) + (slice(None),) * (ndim - dim - 1)
 
 
-def running(x: Any, dim: int, combine: Callable[[Any, Any], Any]) -> Any:
+def running(xp: Any, name: str, x: Any, dim: int) -> Any:
+    """`x` scanned along `dim` with the ufunc `name` ("maximum", "minimum")."""
+    ufunc = getattr(xp, name)
+    if xp.__name__ == "numpy":
+        return ufunc.accumulate(x, axis=dim)
+    return scanned(x, dim, ufunc)    # CuPy's ufuncs have no `accumulate`
+
+
+def scanned(x: Any, dim: int, combine: Callable[[Any, Any], Any]) -> Any:
     """`x` scanned along `dim` with an associative `combine(earlier, later)`, in log2(n) whole-array steps.
 
-    Hillis and Steele, "Data parallel algorithms", CACM 29 (1986): CuPy's ufuncs have no `accumulate`.
+    Hillis and Steele, "Data parallel algorithms", CACM 29 (1986).
     """
     out, k = x.copy(), 1
     n = x.shape[dim] if x.ndim else 1
@@ -61,7 +72,8 @@ cumsum.grad(x=lambda F, g, dim: F.reverse_cumsum(g, dim))
 reverse_cumsum.grad(x=lambda F, g, dim: F.cumsum(g, dim))
 
 
-@op(public=False, samples=[Sample((3, 4), dim=1, by=1), Sample((3, 4), dim=0, by=-1, fill=1.0), Sample((), dim=0, by=1)])
+@op(public=False, samples=[Sample((3, 4), dim=1, by=1), Sample((3, 4), dim=0, by=-1, fill=1.0),
+                           Sample((), dim=0, by=1)])
 def shift(xp, x, dim: int, by: int, fill: float = 0.0):
     """`x` moved `by` (1 or -1) places along `dim`; the free place gets `fill`."""
     dim = normalize_dim("shift", dim, x.ndim)
@@ -79,21 +91,21 @@ shift.grad(x=lambda F, g, dim, by: F.shift(g, dim, -by))
 
 
 def _recurrence_reference(x: Any, a: Any, dim: int, reverse: bool = False) -> Any:
-    import numpy
-    x, a = numpy.moveaxis(x, dim, 0), numpy.moveaxis(a, dim, 0)
+    x, a = np.moveaxis(x, dim, 0), np.moveaxis(a, dim, 0)
     x, a = (x[::-1], a[::-1]) if reverse else (x, a)
     out = x.copy()
     for t in range(1, len(out)):
         out[t] = x[t] + a[t] * out[t - 1]
-    return numpy.moveaxis(out[::-1] if reverse else out, 0, dim)
+    return np.moveaxis(out[::-1] if reverse else out, 0, dim)
 
 
 @op(public=False, reference=_recurrence_reference, samples=[
-    Sample((3, 5), (3, 5), dim=1), Sample((4, 2), (4, 2), dim=0, reverse=True), Sample((0, 2), (0, 2), dim=0)])
+    Sample((3, 5), (3, 5), dim=1), Sample((4, 2), (4, 2), dim=0, reverse=True),
+    Sample((0, 2), (0, 2), dim=0)])
 def linear_scan(xp, x, a, dim: int, reverse: bool = False):
     """y with y[t] = x[t] + a[t] y[t-1] along `dim` (t+1 when `reverse`), and y = x at the open end.
 
-    Differentiation leads to the same recurrence in the other direction, so every order is exact, also where a is 0.
+    Its derivatives are the same recurrence in the other direction: every order is exact, also where a is 0.
     """
     if not x.ndim:
         return x.copy()
@@ -121,7 +133,8 @@ linear_scan.grads(("x", "a"), _linear_scan_grads)
 
 
 @op(public=False, amp="full", reference=lambda x, dim: x.cumprod(dim) if x.ndim else x, samples=[
-    *_SAMPLES, Sample(A(value=[[0.0, 2.0, 3.0], [4.0, 0.0, 0.0]]), dim=1), Sample((2, 3), dim=1, complex=True)])
+    *_SAMPLES, Sample(A(value=[[0.0, 2.0, 3.0], [4.0, 0.0, 0.0]]), dim=1),
+    Sample((2, 3), dim=1, complex=True)])
 def cumprod(xp, x, dim: int):
     """Product of the elements up to each position along `dim`.
 
@@ -138,30 +151,28 @@ def _cumprod_grad(F, g, x, out, dim):
 cumprod.grad(x=_cumprod_grad)
 
 
-def _running_extremum(name: str, xp: Any, x: Any, dim: int, combine: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+def _running_extremum(name: str, xp: Any, x: Any, dim: int, ufunc: str) -> tuple[Any, Any]:
     dim = normalize_dim(name, dim, x.ndim)
     if not x.ndim:
         return x.copy(), xp.zeros((), "int64")
-    values = running(x, dim, combine)
+    values = running(xp, ufunc, x, dim)
     shape = [1] * x.ndim
     shape[dim] = x.shape[dim]
     place = xp.arange(x.shape[dim], dtype="int64").reshape(shape)
     # The last place so far where the running value was met; a NaN, once met, stays.
     met = xp.where((x == values) | (x != x), place, xp.zeros_like(place))
-    return values, running(met, dim, xp.maximum)
+    return values, running(xp, "maximum", met, dim)
 
 
 def _cummax_reference(x: Any, dim: int) -> Any:
-    import numpy
-    values = numpy.maximum.accumulate(x, dim) if x.ndim else x
-    return values, (numpy.cumsum(numpy.diff(values, axis=dim, prepend=-numpy.inf) > 0, dim) * 0
+    values = np.maximum.accumulate(x, dim) if x.ndim else x
+    return values, (np.cumsum(np.diff(values, axis=dim, prepend=-np.inf) > 0, dim) * 0
                     + _last_change(x, values, dim) if x.ndim else 0)
 
 
 def _last_change(x: Any, values: Any, dim: int) -> Any:
-    import numpy
-    place = numpy.arange(x.shape[dim]).reshape([-1 if i == dim else 1 for i in range(x.ndim)])
-    return numpy.maximum.accumulate(numpy.where(x == values, place, 0), dim)
+    place = np.arange(x.shape[dim]).reshape([-1 if i == dim else 1 for i in range(x.ndim)])
+    return np.maximum.accumulate(np.where(x == values, place, 0), dim)
 
 
 _PAIR = dict(method=True, outputs=("values", "indices"), diff=("values",))
@@ -170,13 +181,13 @@ _PAIR = dict(method=True, outputs=("values", "indices"), diff=("values",))
 @op(**_PAIR, samples=[Sample((3, 5), dim=1), Sample((), dim=0)], reference=_cummax_reference)
 def cummax(xp, x, dim: int):
     """Largest element up to each position along `dim`, and where it stands (the last one among ties)."""
-    return _running_extremum("cummax", xp, x, dim, xp.maximum)
+    return _running_extremum("cummax", xp, x, dim, "maximum")
 
 
 @op(**_PAIR, samples=[Sample((3, 5), dim=1), Sample((), dim=0)])
 def cummin(xp, x, dim: int):
     """Smallest element up to each position along `dim`, and where it stands (the last one among ties)."""
-    return _running_extremum("cummin", xp, x, dim, xp.minimum)
+    return _running_extremum("cummin", xp, x, dim, "minimum")
 
 
 cummax.grad(x=lambda F, g, indices, dim, x_shape: F.scatter_sum(g, indices, dim, x_shape))
@@ -184,25 +195,28 @@ cummin.grad(x=lambda F, g, indices, dim, x_shape: F.scatter_sum(g, indices, dim,
 
 
 def _log_sum_reference(x: Any, dim: int) -> Any:
-    import numpy
-    return numpy.logaddexp.accumulate(x, dim) if x.ndim else x
+    return np.logaddexp.accumulate(x, dim) if x.ndim else x
 
 
 @op(method=True, dtype="float", amp="full", reference=_log_sum_reference, samples=[
     Sample((3, 5), dim=1), Sample(A(value=[-1e3, 0.0, 1e3, 1e3 + 1.0]), dim=0), Sample((), dim=0)])
 def logcumsumexp(xp, x, dim: int):
-    """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf stay -inf, with gradient 0."""
+    """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0."""
     dim = normalize_dim("logcumsumexp", dim, x.ndim)
+    if x.dtype.kind == "c":
+        raise DtypeError(f"logcumsumexp: expected a real tensor, got {x.dtype.name}")
 
     def log_add(a: Any, b: Any) -> Any:
-        # Equal operands are taken apart, for inf - inf is NaN.
-        gap = xp.where(a == b, xp.zeros_like(a), -xp.abs(a - b))
+        # Equal operands have no gap, also when both are infinite.
+        same, zero = a == b, xp.zeros_like(a)
+        gap = xp.where(same, zero, -xp.abs(a - xp.where(same, zero, b)))
         return xp.maximum(a, b) + xp.log1p(xp.exp(gap))
-    return running(wide(x), dim, log_add).astype(x.dtype)
+    return scanned(wide(x), dim, log_add).astype(x.dtype)
 
 
 def _logcumsumexp_grad(F, g, x, out, dim):
-    # S[i] = sum over k >= i of g[k] exp(out[i] - out[k]) = g[i] + exp(out[i] - out[i+1]) S[i+1], each factor <= 1.
+    # S[i] = sum over k >= i of g[k] exp(out[i] - out[k]) = g[i] + exp(out[i] - out[i+1]) S[i+1].
+    # Each factor is at most 1.
     # -inf is replaced by a number so low that exp() of every difference is what the limit is, but never NaN.
     out = F.masked_fill(out, F.eq(out, float("-inf")), _lowest(out.dtype))
     # The last difference has no successor: two shifts put a 0 there.

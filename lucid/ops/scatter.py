@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from ..errors import DtypeError
 from .common import normalize_dim
-from .index import _scatter_source, _scatter_target, _sum_rows
+from .index import scatter_source, scatter_target, sum_rows
 from .reduce import wide
 from .registry import A, Sample, composite, op
 
@@ -19,7 +18,8 @@ _REDUCTIONS = ("sum", "mean", "prod", "amax", "amin")
 def scatter_count(xp, x, dim: int, index, include_self: bool = True):
     """Number of values that meet at each position of `x`, at least 1, in x's dtype."""
     ones = xp.ones((index.size, 1), "int64")
-    count = _sum_rows(xp, x.size, _scatter_target("scatter_reduce", xp, x, dim, index), ones) + int(include_self)
+    flat = scatter_target("scatter_reduce", xp, x, dim, index)
+    count = sum_rows(xp, x.size, flat, ones) + int(include_self)
     return xp.maximum(count, 1).reshape(x.shape).astype(x.dtype)
 
 
@@ -38,31 +38,33 @@ def _extreme(xp: Any, x: Any, flat: Any, source: Any, largest: bool, include_sel
     return out.reshape(x.shape)
 
 
-@op(public=False, samples=[Sample((2, 3), 1, _INDEX, (2, 4)), Sample((2, 3), 1, _INDEX, (2, 4), largest=False),
+@op(public=False, samples=[Sample((2, 3), 1, _INDEX, (2, 4)),
+                           Sample((2, 3), 1, _INDEX, (2, 4), largest=False),
                            Sample((2, 3), 1, _INDEX, (2, 4), include_self=False)])
 def scatter_extreme(xp, x, dim: int, index, src, largest: bool = True, include_self: bool = True):
-    """`x` with the largest (or smallest) of the values of `src` that `index` sends to each position along `dim`.
+    """`x` with the largest (or smallest) of the values of `src` that `index` sends to each position.
 
     The gradient is shared evenly among the values that are equal to the result.
     """
-    flat = _scatter_target("scatter_reduce", xp, x, dim, index)
-    source = _scatter_source("scatter_reduce", x, index, src)
+    flat = scatter_target("scatter_reduce", xp, x, dim, index)
+    source = scatter_source("scatter_reduce", x, index, src)
     return _extreme(xp, x, flat, source, largest, include_self) if flat.size else x.copy()
 
 
 @op(public=False, diff=(), outputs=("of_x", "of_src"), samples=[Sample((2, 3), 1, _INDEX, (2, 4), (2, 3))])
 def scatter_tie_weights(xp, x, dim: int, index, src, out, include_self: bool = True):
-    """Shares of `x` and of the scattered part of `src` in `scatter_extreme`'s result: 1/n among n equal values."""
+    """Shares of `x` and of the scattered `src` in `scatter_extreme`'s result: 1/n among n equal values."""
     dim = normalize_dim("scatter_reduce", dim, x.ndim)
-    flat = _scatter_target("scatter_reduce", xp, x, dim, index)
+    flat = scatter_target("scatter_reduce", xp, x, dim, index)
     dtype = wide(x).dtype
-    hit = (_scatter_source("scatter_reduce", x, index, src) == out.reshape(-1)[flat]).astype(dtype)
+    hit = (scatter_source("scatter_reduce", x, index, src) == out.reshape(-1)[flat]).astype(dtype)
     own = (x == out).astype(dtype).reshape(-1)
     if not include_self:
         own[flat] = 0
-    count = own + _sum_rows(xp, x.size, flat, hit.reshape(-1, 1)).reshape(-1)
+    count = own + sum_rows(xp, x.size, flat, hit.reshape(-1, 1)).reshape(-1)
     count = xp.maximum(count, 1)
-    return (own / count).astype(x.dtype).reshape(x.shape), (hit / count[flat]).astype(x.dtype).reshape(index.shape)
+    of_src = (hit / count[flat]).astype(x.dtype).reshape(index.shape)
+    return (own / count).astype(x.dtype).reshape(x.shape), of_src
 
 
 def _scatter_extreme_grads(F, g, x, dim, index, src, out, include_self, src_shape, needs):
@@ -83,11 +85,11 @@ scatter_extreme.grads(("x", "src"), _scatter_extreme_grads)
 
 @op(public=False, diff=(), outputs=("order", "first", "last"), samples=[Sample((2, 3), 1, _INDEX)])
 def scatter_groups(xp, x, dim: int, index):
-    """Order that sorts the elements of `x` followed by those of a scattered source by the position they meet at.
+    """Order that sorts the elements of `x` and then of a scattered source by the position they meet at.
 
     first: 1.0 where a group starts, in x's dtype; last: the place of each group's last element, [x.size].
     """
-    target = xp.concatenate((xp.arange(x.size), _scatter_target("scatter_reduce", xp, x, dim, index)))
+    target = xp.concatenate((xp.arange(x.size), scatter_target("scatter_reduce", xp, x, dim, index)))
     order = xp.argsort(target, kind="stable")
     target = target[order]
     change = target[1:] != target[:-1]
@@ -102,7 +104,7 @@ def scatter_groups(xp, x, dim: int, index):
 def scatter_prod(F, x, dim: int, index, src):
     """`x` multiplied by the values of `src` that `index` sends to each position along `dim`.
 
-    The groups are sorted and multiplied by a recurrence that starts anew at each group, so zeros need no division.
+    The groups are sorted and multiplied by a recurrence that starts anew at each, so nothing is divided.
     """
     order, first, last = F.scatter_groups(x, dim, index)
     read = F.getitem_view(src, tuple(map(slice, index.shape))) if index.ndim else src
@@ -116,7 +118,8 @@ def scatter_prod(F, x, dim: int, index, src):
 def scatter_reduce(F, x, dim: int, index, src, reduce: str, include_self: bool = True):
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
 
-    reduce: "sum", "mean", "prod", "amax" or "amin". include_self=False leaves x's own value out where anything arrives.
+    reduce: "sum", "mean", "prod", "amax" or "amin". include_self=False leaves x's own value out where
+    anything arrives.
     """
     if reduce not in _REDUCTIONS:
         raise DtypeError(f"scatter_reduce: reduce is one of {', '.join(_REDUCTIONS)}, got {reduce!r}")

@@ -6,8 +6,11 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import numpy as np  # for references only: forwards use xp
+
 from ..errors import IndexRangeError, ShapeError
 from .common import Dim, Shape, normalize_dim, normalize_dims
+from .index import sum_rows
 from .registry import A, Sample, op
 
 # ---- views ----
@@ -21,17 +24,19 @@ def fill_size(name: str, x_shape: Shape, shape: Shape) -> Shape:
         raise ShapeError(f"{name}: expected sizes of at least 0 and at most one -1, got {tuple(shape)}")
     if holes:
         if known == 0 or size % known:
-            raise ShapeError(f"{name}: shape {tuple(shape)} does not fit {size} elements of shape {tuple(x_shape)}")
+            raise ShapeError(f"{name}: shape {tuple(shape)} does not fit {size} elements of shape "
+                             f"{tuple(x_shape)}")
         return tuple(size // known if n == -1 else n for n in shape)
     if known != size:
-        raise ShapeError(f"{name}: shape {tuple(shape)} has {known} elements, x of shape {tuple(x_shape)} has {size}")
+        raise ShapeError(f"{name}: shape {tuple(shape)} has {known} elements, x of shape {tuple(x_shape)} "
+                         f"has {size}")
     return tuple(shape)
 
 
 def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
-    """Strides with which memory of `shape` and `strides` reads as shape `new`, or None where a copy is needed.
+    """Strides with which memory of `shape` and `strides` reads as `new`, or None where a copy is needed.
 
-    Runs of dimensions that lie densely in each other are merged; each must be filled exactly by a run of `new`.
+    Dimensions that lie densely in each other are merged; each such run must be filled by a run of `new`.
     """
     if prod(shape) == 0:
         return tuple(strides[0] if shape == new else 0 for _ in new) if new else ()
@@ -63,10 +68,18 @@ def strided(xp: Any, x: Any, shape: Shape, strides: Shape) -> Any:
     reference=lambda x, shape: x.reshape(shape))
 def view(xp, x, shape: tuple):
     """`x` with another shape on the same memory. Raises ShapeError where only a copy could have it."""
+    if x.flags.c_contiguous:
+        try:
+            return x.reshape(shape)
+        except ValueError:
+            fill_size("view", x.shape, shape)
+            raise
     shape = fill_size("view", x.shape, shape)
     if view_strides(x.shape, x.strides, shape) is None:
-        raise ShapeError(f"view: shape {shape} is not possible without a copy for x of shape {tuple(x.shape)} and strides "
-                         f"{tuple(s // x.itemsize for s in x.strides)}; use reshape, or contiguous().view(...)")
+        raise ShapeError(f"view: shape {shape} is not possible without a copy for x of shape "
+                         f"{tuple(x.shape)} and strides "
+                         f"{tuple(s // x.itemsize for s in x.strides)}; use reshape, or "
+                         "contiguous().view(...)")
     return x.reshape(shape)
 
 
@@ -75,11 +88,11 @@ view.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
 
 @op(public=False, view=True, diff=(), samples=[Sample(A(value=[1, 2]), "int32")])
 def view_dtype(xp, x, dtype: object):
-    """The bytes of `x` read as another dtype, on the same memory; the last size changes with the size of an element."""
+    """The bytes of `x` read as another dtype, on the same memory; the last size changes to fit."""
     try:
         return x.view(dtype)
     except ValueError as error:
-        raise ShapeError(f"view: {x.dtype.name}{list(x.shape)} cannot be read as {dtype} ({error})") from error
+        raise ShapeError(f"view: {x.dtype.name}{list(x.shape)} cannot be read as {dtype}: {error}") from None
 
 
 @op(public=False, samples=[Sample((3, 4))], reference=lambda x: x)
@@ -91,22 +104,21 @@ def contiguous_copy(xp, x):
 contiguous_copy.grad(x=lambda F, g: g)
 
 
-@op(public=False, view=True, samples=[Sample((1, 3, 1)), Sample((1, 3, 1), dim=0), Sample((1, 3, 1), dim=(0, 1, 2))],
-    reference=lambda x, dim=None: x.squeeze() if dim is None else x.reshape(
-        [n for i, n in enumerate(x.shape) if n != 1 or i not in (dim if isinstance(dim, tuple) else (dim,))]))
+@op(public=False, view=True, samples=[Sample((1, 3, 1)), Sample((1, 3, 1), dim=0),
+                                      Sample((1, 3, 1), dim=(0, 1, 2))],
+    reference=lambda x, dim=None: x.squeeze() if dim is None else x.squeeze(0) if dim == 0 else x[0, :, 0])
 def squeeze(xp, x, dim: Dim = None):
     """`x` without its dimensions of size 1, or without those among `dim` (others in `dim` stay): a view."""
     dims = () if dim == () else normalize_dims("squeeze", dim, x.ndim)
     return x.reshape([n for i, n in enumerate(x.shape) if n != 1 or i not in dims])
 
 
-@op(method=True, view=True, samples=[Sample((3, 4), 1), Sample((), -1)], reference=lambda x, dim: __import__(
-    "numpy").expand_dims(x, dim))
+@op(method=True, view=True, samples=[Sample((3, 4), 1), Sample((), -1)], reference="numpy:expand_dims")
 def unsqueeze(xp, x, dim: int):
     """`x` with a dimension of size 1 before `dim` (-1: at the end): a view."""
     if not -x.ndim - 1 <= dim <= x.ndim:
-        raise IndexRangeError(f"unsqueeze: dim must lie in [{-x.ndim - 1}, {x.ndim}] for a tensor of {x.ndim} "
-                              f"dimensions, got {dim}")
+        raise IndexRangeError(f"unsqueeze: dim must lie in [{-x.ndim - 1}, {x.ndim}] for a tensor of "
+                              f"{x.ndim} dimensions, got {dim}")
     return xp.expand_dims(x, dim)
 
 
@@ -114,8 +126,10 @@ squeeze.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
 unsqueeze.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
 
 
-@op(method=True, view=True, samples=[Sample((5, 3), 0, 1, 3), Sample((3, 5), 1, -4, 2), Sample((3,), 0, 3, 0)],
-    reference=lambda x, dim, start, length: x.take(range(start % x.shape[dim], start % x.shape[dim] + length), dim)
+@op(method=True, view=True, samples=[Sample((5, 3), 0, 1, 3), Sample((3, 5), 1, -4, 2),
+                                     Sample((3,), 0, 3, 0)],
+    reference=lambda x, dim, start, length: x.take(range(start % x.shape[dim], start % x.shape[dim] + length),
+                                                   dim)
     if length else x[:0])
 def narrow(xp, x, dim: int, start: int, length: int):
     """`x[start:start + length]` along `dim`: a view."""
@@ -170,8 +184,8 @@ select.grad(x=lambda F, g, x_shape, dim, index: F.getitem_pad(g, select_index(x_
 def _two_dims(name: str, ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
     first, second = normalize_dim(name, dim1, ndim), normalize_dim(name, dim2, ndim)
     if first == second or ndim < 2:
-        raise ShapeError(f"{name}: expected two different dimensions, got dim1={dim1} and dim2={dim2} for a tensor of "
-                         f"{ndim} dimensions")
+        raise ShapeError(f"{name}: expected two different dimensions, got dim1={dim1} and dim2={dim2} for a "
+                         f"tensor of {ndim} dimensions")
     return first, second
 
 
@@ -250,16 +264,16 @@ def _triangle(name: str, xp: Any, x: Any, diagonal: int) -> Any:
     return xp.where(inside, x, xp.zeros((), x.dtype))
 
 
-_TRIANGLES = [Sample((3, 4)), Sample((2, 4, 3), diagonal=-1), Sample((3, 3), diagonal=1)]
+_TRIANGLES = [Sample((3, 4)), Sample((2, 4, 3), -1), Sample((3, 3), 1)]
 
 
-@op(method=True, inplace=True, samples=_TRIANGLES, reference=lambda x, diagonal=0: __import__("numpy").tril(x, diagonal))
+@op(method=True, inplace=True, samples=_TRIANGLES, reference="numpy:tril")
 def tril(xp, x, diagonal: int = 0):
     """The part of each matrix in the last two dimensions on and below its diagonal, zeros above."""
     return _triangle("tril", xp, x, diagonal)
 
 
-@op(method=True, inplace=True, samples=_TRIANGLES, reference=lambda x, diagonal=0: __import__("numpy").triu(x, diagonal))
+@op(method=True, inplace=True, samples=_TRIANGLES, reference="numpy:triu")
 def triu(xp, x, diagonal: int = 0):
     """The part of each matrix in the last two dimensions on and above its diagonal, zeros below."""
     return _triangle("triu", xp, x, diagonal)
@@ -275,52 +289,62 @@ triu.grad(x=lambda F, g, diagonal: F.triu(g, diagonal))
 def parts_op(kind: str, n: int) -> str:
     """The name of the op that cuts a tensor into `n` views: one node, whose gradient is one `cat` or `stack`.
 
-    An op has a fixed number of outputs, so one is made for each number that is met. With one node for each part every
-    part's gradient would be padded to x's shape, n times the memory traffic.
+    An op has a fixed number of outputs, so one is made for each number that is met. With a node each,
+    every part's gradient would be padded to x's shape: n times the memory traffic.
     """
-    outputs = tuple(f"part{i}" for i in range(n))
-    if kind == "split":
-        def forward(xp, x, sizes: tuple, dim: int):
-            """Consecutive parts of `x` along `dim`: views."""
-            start, out = 0, []
-            for size in sizes:
-                out.append(x[(slice(None),) * dim + (slice(start, start + size),)])
-                start += size
-            return tuple(out)
-        formula = lambda F, g, dim: F.cat(*g, dim=dim)
-    else:
-        def forward(xp, x, dim: int):
-            """The slices of `x` at each position along `dim`, without it: views."""
-            return tuple(x[(slice(None),) * dim + (i, Ellipsis)] for i in range(x.shape[dim]))
-        formula = lambda F, g, dim: F.stack(*g, dim=dim)
-    op(name=f"{kind}_{n}", public=False, view=True, outputs=outputs)(forward).grad(x=formula)
-    return f"{kind}_{n}"
+    def split(xp, x, sizes: tuple, dim: int):
+        """Consecutive parts of `x` along `dim`: views."""
+        start, out = 0, []
+        for size in sizes:
+            out.append(x[(slice(None),) * dim + (slice(start, start + size),)])
+            start += size
+        return tuple(out)
 
+    def unbind(xp, x, dim: int):
+        """The slices of `x` at each position along `dim`, without it: views."""
+        return tuple(x[(slice(None),) * dim + (i, Ellipsis)] for i in range(x.shape[dim]))
+
+    name, outputs = f"{kind}_{n}", tuple(f"part{i}" for i in range(n))
+    if kind == "split":
+        sample = Sample((n + 1, 2), (1,) * (n - 1) + (2,), 0)
+        made = op(name=name, public=False, view=True, outputs=outputs, samples=[sample])(split)
+        made.grad(x=lambda F, g, dim: F.cat(*g, dim=dim))
+    else:
+        made = op(name=name, public=False, view=True, outputs=outputs, samples=[Sample((n, 2), 0)])(unbind)
+        made.grad(x=lambda F, g, dim: F.stack(*g, dim=dim))
+    return name
+
+
+parts_op("split", 2)
+parts_op("unbind", 3)
 
 # ---- joins and repeats ----
 
 
-def _joined(tensors: tuple[Any, ...]) -> list[Any]:
-    # PyTorch skips tensors of shape [0], whatever the others' dimensions.
-    kept = [t for t in tensors if t.shape != (0,)]
-    return kept or list(tensors[:1])
-
-
-@op(dtype="promote", amp="promote", samples=[Sample((2, 3), (1, 3), dim=0), Sample((2, 3), (2, 1), (2, 2), dim=-1),
+@op(dtype="promote", amp="promote", samples=[Sample((2, 3), (1, 3), dim=0),
+                                             Sample((2, 3), (2, 1), (2, 2), dim=-1),
                                              Sample((0,), (2, 2), dim=1)],
-    reference=lambda *t, dim=0: __import__("numpy").concatenate([a for a in t if a.shape != (0,)], dim))
+    reference=lambda *t, dim=0: np.concatenate([a for a in t if a.shape != (0,)], dim))
 def cat(xp, *tensors, dim: int = 0):
     """The tensors joined along `dim`; their other sizes agree. Tensors of shape [0] are skipped."""
+    try:
+        return xp.concatenate(tensors, axis=dim)
+    except ValueError:
+        # PyTorch skips tensors of shape [0], whatever the others' dimensions.
+        kept = [t for t in tensors if t.shape != (0,)]
+        if 0 < len(kept) < len(tensors):
+            return cat.forward(xp, *kept, dim=dim)
+        raise ShapeError(_cat_message(tensors, dim)) from None
+
+
+def _cat_message(tensors: tuple[Any, ...], dim: int) -> str:
+    shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
     if not tensors:
-        raise ShapeError("cat: expected at least one tensor, got none")
-    kept = _joined(tensors)
-    if not all(t.ndim for t in kept):
-        raise ShapeError("cat: expected tensors of at least 1 dimension, got a 0-d tensor; use stack")
-    dim = normalize_dim("cat", dim, kept[0].ndim)
-    rest = [(t.shape[:dim], t.shape[dim + 1:]) for t in kept]
-    if any(r != rest[0] or t.ndim != kept[0].ndim for r, t in zip(rest, kept, strict=True)):
-        raise ShapeError(f"cat: expected sizes that agree but for dim {dim}, got {', '.join(str(tuple(t.shape)) for t in kept)}")
-    return xp.concatenate(kept, axis=dim)
+        return "cat: expected at least one tensor, got none"
+    if not all(t.ndim for t in tensors):
+        return f"cat: expected tensors of at least 1 dimension, got shapes {shapes}; use stack"
+    dim = normalize_dim("cat", dim, tensors[0].ndim)
+    return f"cat: expected sizes that agree but for dim {dim}, got shapes {shapes}"
 
 
 def _cat_grad(F, g, tensors_shape, dim):
@@ -338,27 +362,30 @@ def _cat_grad(F, g, tensors_shape, dim):
 cat.grad(tensors=_cat_grad)
 
 
-@op(dtype="promote", amp="promote", samples=[Sample((2, 3), (2, 3), dim=1), Sample((), (), dim=0), Sample((2,), dim=-1)],
-    reference=lambda *t, dim=0: __import__("numpy").stack(t, dim))
+@op(dtype="promote", amp="promote", samples=[Sample((2, 3), (2, 3), dim=1), Sample((), (), dim=0),
+                                             Sample((2,), dim=-1)],
+    reference=lambda *t, dim=0: np.stack(t, dim))
 def stack(xp, *tensors, dim: int = 0):
     """Tensors of one shape, joined along a new dimension `dim`."""
     if not tensors:
         raise ShapeError("stack: expected at least one tensor, got none")
     if any(t.shape != tensors[0].shape for t in tensors):
-        raise ShapeError(f"stack: expected tensors of one shape, got {', '.join(str(tuple(t.shape)) for t in tensors)}")
+        raise ShapeError(f"stack: expected tensors of one shape, got "
+                         f"{', '.join(str(tuple(t.shape)) for t in tensors)}")
     return xp.stack(tensors, axis=normalize_dim("stack", dim, tensors[0].ndim + 1))
 
 
-stack.grad(tensors=lambda F, g, tensors_shape, dim: tuple(F.select(g, dim, i) for i in range(len(tensors_shape))))
+stack.grad(tensors=lambda F, g, tensors_shape, dim: tuple(
+    F.select(g, dim, i) for i in range(len(tensors_shape))))
 
 
 @op(public=False, samples=[Sample((2, 3), (2, 2)), Sample((3,), (2, 1, 2)), Sample((2,), (0,))],
-    reference=lambda x, sizes: __import__("numpy").tile(x, sizes))
+    reference=lambda x, sizes: np.tile(x, sizes))
 def repeat(xp, x, sizes: tuple):
-    """`x` laid side by side `sizes` times along each dimension; more sizes than dimensions add dimensions in front."""
+    """`x` laid side by side `sizes` times along each dimension; further sizes add dimensions in front."""
     if len(sizes) < x.ndim or any(n < 0 for n in sizes):
-        raise ShapeError(f"repeat: expected at least {x.ndim} sizes of at least 0 for x of shape {tuple(x.shape)}, got "
-                         f"{tuple(sizes)}")
+        raise ShapeError(f"repeat: expected at least {x.ndim} sizes of at least 0 for x of shape "
+                         f"{tuple(x.shape)}, got {tuple(sizes)}")
     return xp.tile(x, sizes) if sizes else x.copy()
 
 
@@ -374,7 +401,7 @@ repeat.grad(x=_repeat_grad)
 
 
 @op(public=False, samples=[Sample((2, 3), (0,)), Sample((2, 3), (0, -1)), Sample((), ())],
-    reference=lambda x, dims: __import__("numpy").flip(x, dims))
+    reference=lambda x, dims: np.flip(x, dims))
 def flip(xp, x, dims: tuple):
     """`x` with the order of its elements reversed along `dims`: a copy."""
     dims = normalize_dims("flip", dims, x.ndim) if dims else ()
@@ -385,15 +412,17 @@ def flip(xp, x, dims: tuple):
 flip.grad(x=lambda F, g, dims: F.flip(g, dims))
 
 
-@op(public=False, samples=[Sample((3, 4), (1,), (0,)), Sample((3, 4), (5, -1), (0, 1)), Sample((3, 4), (5,), ())],
-    reference=lambda x, shifts, dims: __import__("numpy").roll(x, shifts if dims else shifts[0], dims or None))
+@op(public=False, samples=[Sample((3, 4), (1,), (0,)), Sample((3, 4), (5, -1), (0, 1)),
+                           Sample((3, 4), (5,), ())],
+    reference=lambda x, shifts, dims: np.roll(x, shifts if dims else shifts[0], dims or None))
 def roll(xp, x, shifts: tuple, dims: tuple):
     """`x` with its elements moved `shifts` places along `dims`, those pushed out entering at the other side.
 
     Without dims the flattened tensor is rolled.
     """
     if len(dims) != len(shifts) and (dims or len(shifts) != 1):
-        raise ShapeError(f"roll: expected as many shifts as dims (or one shift and no dims), got {shifts} and {dims}")
+        raise ShapeError(f"roll: expected as many shifts as dims (or one shift and no dims), got {shifts} "
+                         f"and {dims}")
     if not x.ndim or not x.size:
         return x.copy()
     dims = tuple(normalize_dim("roll", d, x.ndim) for d in dims)
@@ -409,14 +438,15 @@ def _window_shape(x: Any, dim: int, size: int, step: int) -> tuple[int, int]:
     dim = normalize_dim("unfold", dim, x.ndim)
     n = x.shape[dim] if x.ndim else 1
     if not 0 <= size <= n or step < 1:
-        raise ShapeError(f"unfold: expected a size of at most {n} (dim {dim}) and a step of at least 1, got size={size} "
-                         f"and step={step}")
+        raise ShapeError(f"unfold: expected a size of at most {n} (dim {dim}) and a step of at least 1, got "
+                         f"size={size} and step={step}")
     return dim, (n - size) // step + 1
 
 
-@op(public=False, method="unfold", view=True, samples=[Sample((7,), 0, 3, 2), Sample((2, 6), 1, 2, 1), Sample((), 0, 1, 1)])
+@op(public=False, method="unfold", view=True, samples=[Sample((7,), 0, 3, 2), Sample((2, 6), 1, 2, 1),
+                                                       Sample((), 0, 1, 1)])
 def unfold_windows(xp, x, dimension: int, size: int, step: int):
-    """Windows of `size` elements, `step` apart, along `dimension`: a view with the window as its last dimension."""
+    """Windows of `size` elements, `step` apart, along `dimension`: a view, windows in the last dim."""
     dim, n = _window_shape(x, dimension, size, step)
     if not x.ndim:
         return x.reshape(1)[:size]
@@ -427,7 +457,7 @@ def unfold_windows(xp, x, dimension: int, size: int, step: int):
 
 @op(public=False, samples=[Sample((3, 3), (7,), 0, 3, 2), Sample((2, 5, 2), (2, 6), 1, 2, 1)])
 def fold_windows(xp, src, shape: tuple, dimension: int, size: int, step: int):
-    """Zeros of `shape` to which the windows `src` are added where they came from: the gradient of `unfold_windows`."""
+    """Zeros of `shape` with the windows `src` added where they came from: `unfold_windows` in reverse."""
     if not shape:
         return xp.sum(src, axis=-1).reshape(())
     out = xp.zeros(shape, src.dtype)
@@ -438,7 +468,8 @@ def fold_windows(xp, src, shape: tuple, dimension: int, size: int, step: int):
     return out
 
 
-unfold_windows.grad(x=lambda F, g, x_shape, dimension, size, step: F.fold_windows(g, x_shape, dimension, size, step))
+unfold_windows.grad(x=lambda F, g, x_shape, dimension, size, step: F.fold_windows(
+    g, x_shape, dimension, size, step))
 fold_windows.grad(src=lambda F, g, dimension, size, step: F.unfold_windows(g, dimension, size, step))
 
 
@@ -466,15 +497,20 @@ def address(x: Any) -> int:
 @op(public=False, view=True, samples=[
     Sample((12,), (2, 3), (4, 2), 1, (1,)), Sample((3, 4), (2, 2, 2), (4, 1, 1), 0, (4, 1))])
 def as_strided_view(xp, x, size: tuple, stride: tuple, offset: int, x_stride: tuple):
-    """The memory around `x` read with another size, stride and offset (in elements, from x's first element): a view.
+    """The memory around `x` read with another size, stride and offset (from x's first element): a view.
 
-    x_stride: x's own strides. Elements that are read several times add up their gradients; memory that belongs to no
+    x_stride: x's own strides. Elements read several times add up their gradients; memory that belongs to no
     element of x has none.
     """
     if len(size) != len(stride) or any(n < 0 for n in size):
-        raise ShapeError(f"as_strided: expected one stride for each size, and sizes of at least 0, got {size} and {stride}")
+        raise ShapeError(f"as_strided: expected one stride for each size, and sizes of at least 0, got "
+                         f"{size} and {stride}")
     if tuple(s * x.itemsize for s in x_stride) != x.strides and x.size > 1:
-        raise ShapeError("as_strided: writing through this view needs a contiguous base; clone() the base first")
+        x = xp.ascontiguousarray(x)
+        if tuple(s * x.itemsize for s in x_stride) != x.strides:
+            raise ShapeError(f"as_strided: expected x with strides {x_stride}, got "
+                             f"{tuple(s // x.itemsize for s in x.strides)}; to write through this view, "
+                             "clone() its base first")
     owner = x
     while isinstance(owner.base, type(x)):
         owner = owner.base
@@ -483,11 +519,11 @@ def as_strided_view(xp, x, size: tuple, stride: tuple, offset: int, x_stride: tu
     low, high = bounds((size, stride, start))
     least, most = bounds(owner_geometry)
     if prod(size) and (low < least or high > most):
-        raise ShapeError(f"as_strided: size {size}, stride {stride} and offset {start} reach elements {low} to {high} of a "
-                         f"memory of elements {least} to {most}")
+        raise ShapeError(f"as_strided: size {size}, stride {stride} and offset {start} reach elements {low} "
+                         f"to {high} of a memory of elements {least} to {most}")
     if not prod(size):
         return x.reshape(-1)[:0].reshape(size)
-    # All memory from its lowest element, so that the offset is counted forwards whatever the owner's strides are.
+    # All memory from its lowest element, so that the offset counts forwards whatever the owner's strides.
     lowest = owner[tuple(slice(None, None, -1) if s < 0 else slice(None) for s in owner_geometry[1])]
     line = strided(xp, lowest, (most - least + 1,), (x.itemsize,))
     return strided(xp, line[start - least:], size, tuple(s * x.itemsize for s in stride))
@@ -497,15 +533,14 @@ def as_strided_view(xp, x, size: tuple, stride: tuple, offset: int, x_stride: tu
 def as_strided_sum(xp, src, source: tuple, target: tuple, owner: tuple):
     """Values of `src` added up at the memory positions of `source`, read at those of `target`.
 
-    source, target, owner: (shape, strides, offset). A position that `owner` holds several times is divided among them.
+    source, target, owner: (shape, strides, offset). What `owner` holds several times is divided among them.
     """
     low = min(bounds(g)[0] for g in (source, target, owner))
     size = max(bounds(g)[1] for g in (source, target, owner)) - low + 1
     memory = xp.zeros(max(size, 1), src.dtype)
     held = xp.bincount(_addresses(xp, owner) - low, minlength=memory.size)
     if src.size:
-        from .index import _sum_rows
-        memory = _sum_rows(xp, memory.size, _addresses(xp, source) - low, src.reshape(-1, 1)).reshape(-1)
+        memory = sum_rows(xp, memory.size, _addresses(xp, source) - low, src.reshape(-1, 1)).reshape(-1)
     memory = memory / xp.maximum(held, 1).astype(memory.real.dtype)
     return memory[_addresses(xp, target) - low].reshape(target[0])
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np  # for references only: forwards use xp
+
 from ..errors import DtypeError, IndexRangeError, ShapeError
 from .common import is_low, normalize_dim
 from .reduce import one_dim, pick_along, select_back
 from .registry import A, Sample, op
-from .scan import running
+from .scan import part, running
 
 _PAIR = dict(public=False, outputs=("values", "indices"), diff=("values",))
 
@@ -33,9 +35,10 @@ def _argsort(xp: Any, x: Any, dim: int, descending: bool = False) -> Any:
 
 
 def _sort_reference(x: Any, dim: int = -1, descending: bool = False) -> Any:
-    import numpy
-    index = numpy.argsort(-x if descending else x, axis=dim, kind="stable") if x.ndim else numpy.zeros((), int)
-    return (numpy.take_along_axis(x, index, dim) if x.ndim else x), index
+    if not x.ndim:
+        return x, np.zeros((), int)
+    index = np.argsort(-x if descending else x, axis=dim, kind="stable")
+    return np.take_along_axis(x, index, dim), index
 
 
 @op(**_PAIR, reference=_sort_reference, samples=[
@@ -66,10 +69,18 @@ def topk(xp, x, k: int, dim: int = -1, largest: bool = True):
     n = x.shape[dim] if x.ndim else 1
     if not 0 <= k <= n:
         raise IndexRangeError(f"topk: expected 0 <= k <= {n}, the size of dim {dim}, got k={k}")
+    if x.ndim and 0 < k < n // 4:
+        # Only the k best are put in order: 5 of 128 in 5000 rows take a third of the time of a full sort.
+        best = xp.argpartition(_keys(x), n - k if largest else k - 1, axis=dim)
+        best = best[part(x.ndim, dim, n - k, None) if largest else part(x.ndim, dim, None, k)]
+        values = xp.take_along_axis(x, best, dim)
+        order = _argsort(xp, values, dim, largest)
+        index = xp.take_along_axis(best, order, dim).astype("int64", copy=False)
+        return xp.take_along_axis(values, order, dim), index
     index = _argsort(xp, x, dim, largest)
     if x.ndim:
         # A copy: a slice would keep the whole order in memory until the backward pass.
-        index = index[(slice(None),) * dim + (slice(k),)].copy()
+        index = index[part(x.ndim, dim, None, k)].copy()
     return pick_along(xp, x, index, dim), index
 
 
@@ -105,10 +116,10 @@ def _median(name: str, xp: Any, x: Any, dim: int, keepdim: bool, skip: bool) -> 
     if not x.ndim:
         return x.copy(), order
     bad = x != x
-    # NaN sorts last, so it is the median as soon as there is one; nanmedian counts the others only.
-    count = x.shape[dim] - xp.sum(bad, axis=dim, keepdims=True) if skip else x.shape[dim]
-    rank = xp.maximum((count - 1) // 2, 0) if skip else xp.where(
-        bad.any(axis=dim, keepdims=True), x.shape[dim] - xp.sum(bad, axis=dim, keepdims=True), (count - 1) // 2)
+    n = x.shape[dim]
+    valid = n - xp.sum(bad, axis=dim, keepdims=True)
+    # NaN sorts last: the first one is the median as soon as there is one; nanmedian counts the others only.
+    rank = xp.maximum((valid - 1) // 2, 0) if skip else xp.where(valid < n, valid, (n - 1) // 2)
     return _row_choice(xp, x, xp.take_along_axis(order, rank.astype("int64"), dim), dim, keepdim)
 
 
@@ -119,7 +130,7 @@ def _lower_median(x: Any, dim: int, keepdim: bool = False) -> Any:
 
 @op(**_PAIR, samples=[Sample((3, 5), dim=1), Sample((4, 3), dim=0, keepdim=True)], reference=_lower_median)
 def median_dim(xp, x, dim: int, keepdim: bool = False):
-    """The median along `dim` (the lower of the two middle elements), and where it stands. NaN when there is one."""
+    """The median along `dim` (the lower of two middle elements), and where it stands; NaN if any is."""
     return _median("median", xp, x, dim, keepdim, False)
 
 
@@ -131,7 +142,7 @@ def nanmedian_dim(xp, x, dim: int, keepdim: bool = False):
 
 @op(**_PAIR, samples=[Sample((3, 4), dim=0), Sample((3, 4), keepdim=True)])
 def mode(xp, x, dim: int = -1, keepdim: bool = False):
-    """The most frequent element along `dim` (the smallest of equally frequent ones), and where it stands last."""
+    """The most frequent element along `dim` (the smallest of equals), and where it stands last."""
     dim = one_dim("mode", x, dim)
     if not x.ndim:
         return x.copy(), xp.zeros((), "int64")
@@ -139,9 +150,10 @@ def mode(xp, x, dim: int = -1, keepdim: bool = False):
     ordered = xp.take_along_axis(xp.moveaxis(x, dim, -1), order, -1)
     place = xp.broadcast_to(xp.arange(x.shape[dim]), ordered.shape)
     # Length of the run of equal elements that ends at each place; the first longest run wins.
-    starts = xp.where(xp.concatenate((xp.ones_like(place[..., :1], dtype=bool), ordered[..., 1:] != ordered[..., :-1]),
+    starts = xp.where(xp.concatenate((xp.ones_like(place[..., :1], dtype=bool),
+                                      ordered[..., 1:] != ordered[..., :-1]),
                                      -1), place, 0)
-    best = (place - running(starts, -1 % x.ndim, xp.maximum)).argmax(-1)[..., None]
+    best = (place - running(xp, "maximum", starts, x.ndim - 1)).argmax(-1)[..., None]
     return _row_choice(xp, x, xp.moveaxis(xp.take_along_axis(order, best, -1), -1, dim), dim, keepdim)
 
 
@@ -156,9 +168,10 @@ def _median_of_all(name: str, xp: Any, x: Any, skip: bool) -> Any:
     return _median(name, xp, x.reshape(-1), 0, False, skip)[0]
 
 
-@op(public=False, samples=[Sample((3, 5)), Sample(())], reference=lambda x: _lower_median(x.reshape(-1), 0)[0])
+@op(public=False, samples=[Sample((3, 5)), Sample(())],
+    reference=lambda x: _lower_median(x.reshape(-1), 0)[0])
 def median_all(xp, x):
-    """The median of all elements (the lower of the two middle ones); NaN when there is one. Ties share the gradient."""
+    """The median of all elements (the lower of two middle ones), NaN if any is. Ties share the gradient."""
     return _median_of_all("median", xp, x, False)
 
 
@@ -175,16 +188,17 @@ for _op in (median_all, nanmedian_all):
 
 
 @op(public=False, diff=(), samples=[Sample(A(value=[1.0, 2.0, 2.0, 5.0]), A(value=[0.0, 2.0, 6.0])),
-                                    Sample(A(value=[1.0, 2.0, 2.0, 5.0]), A(value=[[2.0], [5.0]]), right=True)],
+                                    Sample(A(value=[1.0, 2.0, 2.0, 5.0]), A(value=[[2.0], [5.0]]),
+                                           right=True)],
     reference=lambda s, v, right=False: s.searchsorted(v, "right" if right else "left"))
 def searchsorted(xp, sequence, values, right: bool = False):
     """Positions (int64) at which `values` would be inserted into `sequence`, sorted along its last dimension.
 
-    sequence: [n], or [..., n] beside values [..., m] with the same leading sizes. right: behind equal elements.
+    sequence: [n], or [..., n] beside values [..., m] with the same leading sizes. right: behind equals.
     """
     if sequence.ndim != 1 and sequence.shape[:-1] != values.shape[:-1]:
-        raise ShapeError("searchsorted: expected a 1-d sequence or the same sizes but for the last dimension, got "
-                         f"{tuple(sequence.shape)} and {tuple(values.shape)}")
+        raise ShapeError("searchsorted: expected a 1-d sequence or the same sizes but for the last "
+                         f"dimension, got {tuple(sequence.shape)} and {tuple(values.shape)}")
     dtype = xp.result_type(wide_key(sequence), wide_key(values))
     sequence, values = sequence.astype(dtype), values.astype(dtype)
     n = sequence.shape[-1]
@@ -194,8 +208,9 @@ def searchsorted(xp, sequence, values, right: bool = False):
     for _ in range(n.bit_length()):
         middle = (low + high) // 2
         found = xp.take_along_axis(sequence, xp.minimum(middle, n - 1), -1)
-        below = ((found <= values) if right else (found < values)) & (middle < n) | (values != values) & (found == found)
-        low, high = xp.where(below & (low < high), middle + 1, low), xp.where(below, high, xp.minimum(middle, high))
+        below = (found <= values if right else found < values) | (values != values) & (found == found)
+        below = below & (low < high)
+        low, high = xp.where(below, middle + 1, low), xp.where(below, high, middle)
     return low
 
 
@@ -206,7 +221,7 @@ def wide_key(x: Any) -> Any:
 
 @op(public=False, diff=(), samples=[Sample(A(value=[1, 2, 5]), A(value=[2, 2, 7])),
                                     Sample(A(value=[1, 2, 5]), A(value=[2]), invert=True)],
-    reference=lambda x, y, invert=False: __import__("numpy").isin(x, y, invert=invert))
+    reference=lambda x, y, invert=False: np.isin(x, y, invert=invert))
 def isin(xp, elements, test_elements, invert: bool = False):
     """Whether each of `elements` stands in `test_elements` (or not, with `invert`)."""
     return xp.isin(elements.reshape(-1), test_elements.reshape(-1), invert=invert).reshape(elements.shape)
@@ -217,7 +232,7 @@ def isin(xp, elements, test_elements, invert: bool = False):
 def nonzero(xp, x):
     """Positions of the nonzero elements, one row each: [n, dimensions], int64."""
     if not x.ndim:
-        return xp.zeros((int(x != 0), 0), "int64")    # one synchronisation, as below: the size depends on the values
+        return xp.zeros((int(x != 0), 0), "int64")    # synchronises: the size depends on the value
     return xp.stack(xp.nonzero(x), 1).astype("int64", copy=False)
 
 
@@ -225,9 +240,9 @@ def nonzero(xp, x):
 
 
 @op(public=False, diff=(), outputs=("values", "inverse", "counts"), samples=[Sample(A(value=[3, 1, 3, 2]))],
-    reference=lambda x: __import__("numpy").unique(x, return_inverse=True, return_counts=True))
+    reference=lambda x: np.unique(x, return_inverse=True, return_counts=True))
 def unique_flat(xp, x):
-    """Distinct elements of `x` in order, the place of each element among them (x's shape), and how often each stands."""
+    """Distinct elements of `x` in order, each element's place among them (x's shape), and their counts."""
     flat = x.reshape(-1)
     order = _argsort(xp, flat, 0)
     values, inverse, counts = _runs(xp, flat[order])
@@ -236,10 +251,11 @@ def unique_flat(xp, x):
     return values, back.reshape(x.shape), counts
 
 
-@op(public=False, diff=(), outputs=("values", "inverse", "counts"), samples=[Sample(A(value=[[3, 1], [3, 1], [0, 2]]))],
-    reference=lambda x: __import__("numpy").unique(x, axis=0, return_inverse=True, return_counts=True))
+@op(public=False, diff=(), outputs=("values", "inverse", "counts"),
+    samples=[Sample(A(value=[[3, 1], [3, 1], [0, 2]]))],
+    reference=lambda x: np.unique(x, axis=0, return_inverse=True, return_counts=True))
 def unique_rows(xp, x):
-    """Distinct rows of `x` [n, ...] in lexicographic order, the place of each row among them, and how often each stands."""
+    """Distinct rows of `x` [n, ...] in lexicographic order, each row's place among them, and their counts."""
     rows = _keys(x.reshape(x.shape[0], -1))
     order = xp.lexsort(xp.flip(rows.T, 0)) if rows.shape[1] else xp.arange(rows.shape[0])
     values, inverse, counts = _runs(xp, x[order])
@@ -250,7 +266,7 @@ def unique_rows(xp, x):
 
 @op(public=False, diff=(), outputs=("values", "inverse", "counts"), samples=[Sample(A(value=[3, 3, 1, 3]))])
 def unique_runs(xp, x):
-    """First slice of each run of equal slices of `x` [n, ...], the run of each slice, and the lengths of the runs."""
+    """First slice of each run of equal slices of `x` [n, ...], each slice's run, and the runs' lengths."""
     return _runs(xp, x)
 
 

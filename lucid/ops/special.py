@@ -32,8 +32,8 @@ def call(xp: Any, name: str, x: Any) -> Any:
 
 def _not_known(op_name: str, argument: str) -> Any:
     def formula(F: Any, g: Any) -> Any:
-        raise GradError(f"{op_name}: the derivative with respect to {argument!r} has no closed form and is not "
-                        f"implemented; detach it: {op_name}(..., {argument}.detach(), ...)")
+        raise GradError(f"{op_name}: the derivative with respect to {argument!r} has no closed form and is "
+                        f"not implemented; detach it: {op_name}(..., {argument}.detach(), ...)")
     return formula
 
 

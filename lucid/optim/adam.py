@@ -16,9 +16,13 @@ class _Moments(Elementwise):
 
     def _check_options(self, group: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        in_range(type(self).__name__, lr=(group["lr"], group["lr"] >= 0),
-                 betas=(group["betas"], 0 <= beta1 < 1 and 0 <= beta2 < 1), eps=(group.get("eps", 0.0), group.get("eps", 0.0) >= 0),
-                 weight_decay=(group["weight_decay"], group["weight_decay"] >= 0))
+        in_range(
+            type(self).__name__,
+            lr=(group["lr"], group["lr"] >= 0),
+            betas=(group["betas"], 0 <= beta1 < 1 and 0 <= beta2 < 1),
+            eps=(group.get("eps", 0.0), group.get("eps", 0.0) >= 0),
+            weight_decay=(group["weight_decay"], group["weight_decay"] >= 0),
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return "exp_avg", "exp_avg_sq"
@@ -27,7 +31,8 @@ class _Moments(Elementwise):
 class Adam(_Moments):
     """p -= lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) (Kingma and Ba 2015).
 
-    weight_decay is added to the gradient; `decoupled_weight_decay=True` makes it AdamW. amsgrad: the largest v so far.
+    weight_decay is added to the gradient; `decoupled_weight_decay=True` makes it AdamW. amsgrad: the largest
+    v so far.
 
     >>> import lucid
     >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
@@ -37,12 +42,33 @@ class Adam(_Moments):
     [0.9, -1.9]
     """
 
-    def __init__(self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
-                 fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
         # foreach and fused are accepted for PyTorch's scripts: there is one implementation.
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
-                                      decoupled_weight_decay=decoupled_weight_decay))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                amsgrad=amsgrad,
+                maximize=maximize,
+                decoupled_weight_decay=decoupled_weight_decay,
+            ),
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
@@ -52,31 +78,78 @@ class Adam(_Moments):
         root = math.sqrt(bias_correction(beta2, step))
         decay = group["weight_decay"]
         decoupled = bool(decay) and group["decoupled_weight_decay"]
-        numbers = (lr * root / bias_correction(beta1, step), 1.0 - beta1, beta2, 1.0 - beta2, group["eps"] * root, 1.0 - lr * decay)
-        return rules.amsgrad if group["amsgrad"] else rules.adam, numbers, (decoupled,), 0.0 if decoupled else decay
+        numbers = (
+            lr * root / bias_correction(beta1, step),
+            1.0 - beta1,
+            beta2,
+            1.0 - beta2,
+            group["eps"] * root,
+            1.0 - lr * decay,
+        )
+        return (
+            rules.amsgrad if group["amsgrad"] else rules.adam,
+            numbers,
+            (decoupled,),
+            0.0 if decoupled else decay,
+        )
 
 
 class AdamW(Adam):
-    """Adam with p = (1 - lr weight_decay) p before each step in place of a term in the gradient (Loshchilov and Hutter 2019)."""
+    """Adam with p = (1 - lr weight_decay) p before each step in place of a term in the gradient (Loshchilov
+    and Hutter 2019).
+    """
 
-    def __init__(self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
-                 fused: bool | None = None) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True
+        )
 
 
 class NAdam(_Moments):
-    """Adam with Nesterov momentum and the schedule mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2) (Dozat 2016)."""
+    """Adam with Nesterov momentum and the schedule mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2) (Dozat
+    2016).
+    """
 
     _spare = 2
     _shared = False
     _numbers = ("step", "mu_product")
 
-    def __init__(self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-                 maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
-                                      decoupled_weight_decay=decoupled_weight_decay, maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                momentum_decay=momentum_decay,
+                decoupled_weight_decay=decoupled_weight_decay,
+                maximize=maximize,
+            ),
+        )
 
     def _new_state(self, group: dict[str, Any], param: Any) -> dict[str, Any]:
         return super()._new_state(group, param) | {"mu_product": 1.0}
@@ -88,21 +161,47 @@ class NAdam(_Moments):
         root = math.sqrt(bias_correction(beta2, step))
         decay = group["weight_decay"]
         decoupled = bool(decay) and group["decoupled_weight_decay"]
-        numbers = (lr * root * (1.0 - mu) / (1.0 - product), lr * root * mu_next / (1.0 - product * mu_next), 1.0 - beta1, beta2,
-                   1.0 - beta2, group["eps"] * root, 1.0 - lr * decay)
+        numbers = (
+            lr * root * (1.0 - mu) / (1.0 - product),
+            lr * root * mu_next / (1.0 - product * mu_next),
+            1.0 - beta1,
+            beta2,
+            1.0 - beta2,
+            group["eps"] * root,
+            1.0 - lr * decay,
+        )
         return rules.nadam, numbers, (decoupled,), 0.0 if decoupled else decay
 
 
 class RAdam(_Moments):
     """Adam whose steps wait for a variance that can be trusted (Liu et al. 2020).
 
-    rho_t = 2 / (1 - beta2) - 1 - 2 t beta2^t / (1 - beta2^t); while it is at most 5, p -= lr m / (1 - beta1^t).
+    rho_t = 2 / (1 - beta2) - 1 - 2 t beta2^t / (1 - beta2^t); while it is at most 5, p -= lr m / (1 -
+    beta1^t).
     """
 
-    def __init__(self, params: Params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-                                      decoupled_weight_decay=decoupled_weight_decay, maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                decoupled_weight_decay=decoupled_weight_decay,
+                maximize=maximize,
+            ),
+        )
 
     def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> _Rule:
         (beta1, beta2), lr, step = group["betas"], group["lr"], state["step"]
@@ -111,7 +210,9 @@ class RAdam(_Moments):
         rho = limit - 2.0 * step * beta2**step / correction
         size = lr / bias_correction(beta1, step)
         if rho > 5.0:
-            size *= math.sqrt((rho - 4.0) * (rho - 2.0) * limit / ((limit - 4.0) * (limit - 2.0) * rho) * correction)
+            size *= math.sqrt(
+                (rho - 4.0) * (rho - 2.0) * limit / ((limit - 4.0) * (limit - 2.0) * rho) * correction
+            )
         decay = group["weight_decay"]
         decoupled = bool(decay) and group["decoupled_weight_decay"]
         numbers = (size, 1.0 - beta1, beta2, 1.0 - beta2, group["eps"], 1.0 - lr * decay)
@@ -121,9 +222,19 @@ class RAdam(_Moments):
 class Adamax(_Moments):
     """norm = max(beta2 norm, |g| + eps); p -= lr / (1 - beta1^t) m / norm (Kingma and Ba 2015, section 7)."""
 
-    def __init__(self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return "exp_avg", "exp_inf"
@@ -135,13 +246,22 @@ class Adamax(_Moments):
 
 
 class Lion(_Moments):
-    """p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p); m = beta2 m + (1 - beta2) g (Chen et al. 2023).
+    """p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p); m = beta2 m + (1 - beta2) g (Chen et al.
+    2023).
 
-    One state array; use an lr 3 to 10 times below AdamW's and a weight_decay as much above (section 5 of the paper).
+    One state array; use an lr 3 to 10 times below AdamW's and a weight_decay as much above (section 5 of the
+    paper).
     """
 
-    def __init__(self, params: Params, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
-                 maximize: bool = False) -> None:
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
         super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize))
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:

@@ -13,47 +13,108 @@ _Rule = tuple[Any, tuple[float, ...], tuple[Any, ...], float]
 class RMSprop(Elementwise):
     """v = alpha v + (1 - alpha) g^2; p -= lr g / (sqrt(v) + eps) (Tieleman and Hinton 2012).
 
-    centered: the variance about the running mean in place of v; momentum: on the scaled gradient (Graves 2013).
+    centered: the variance about the running mean in place of v; momentum: on the scaled gradient (Graves
+    2013).
     """
 
-    def __init__(self, params: Params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
-                 momentum: float = 0.0, centered: bool = False, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered,
-                                      weight_decay=weight_decay, maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                momentum=momentum,
+                alpha=alpha,
+                eps=eps,
+                centered=centered,
+                weight_decay=weight_decay,
+                maximize=maximize,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
-        in_range("RMSprop", lr=(group["lr"], group["lr"] >= 0), eps=(group["eps"], group["eps"] >= 0),
-                 alpha=(group["alpha"], group["alpha"] >= 0), momentum=(group["momentum"], group["momentum"] >= 0),
-                 weight_decay=(group["weight_decay"], group["weight_decay"] >= 0))
+        in_range(
+            "RMSprop",
+            lr=(group["lr"], group["lr"] >= 0),
+            eps=(group["eps"], group["eps"] >= 0),
+            alpha=(group["alpha"], group["alpha"] >= 0),
+            momentum=(group["momentum"], group["momentum"] >= 0),
+            weight_decay=(group["weight_decay"], group["weight_decay"] >= 0),
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         if not (group["centered"] or group["momentum"]):
             return ("square_avg",)
-        return "square_avg", "grad_avg" if group["centered"] else None, "momentum_buffer" if group["momentum"] else None
+        return (
+            "square_avg",
+            "grad_avg" if group["centered"] else None,
+            "momentum_buffer" if group["momentum"] else None,
+        )
 
     def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> _Rule:
         rule = rules.rmsprop_full if group["centered"] or group["momentum"] else rules.rmsprop
-        return rule, (group["lr"], group["alpha"], 1.0 - group["alpha"], group["eps"], group["momentum"]), (), group["weight_decay"]
+        return (
+            rule,
+            (group["lr"], group["alpha"], 1.0 - group["alpha"], group["eps"], group["momentum"]),
+            (),
+            group["weight_decay"],
+        )
 
 
 class Adagrad(Elementwise):
-    """total += g^2; p -= lr / (1 + (step - 1) lr_decay) g / (sqrt(total) + eps) (Duchi, Hazan, Singer 2011)."""
+    """total += g^2; p -= lr / (1 + (step - 1) lr_decay) g / (sqrt(total) + eps) (Duchi et al. 2011)."""
 
-    def __init__(self, params: Params, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-                 initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
-                                      initial_accumulator_value=initial_accumulator_value, maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                lr_decay=lr_decay,
+                eps=eps,
+                weight_decay=weight_decay,
+                initial_accumulator_value=initial_accumulator_value,
+                maximize=maximize,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
-        in_range("Adagrad", **{name: (group[name], group[name] >= 0) for name in
-                               ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")})
+        in_range(
+            "Adagrad",
+            **{
+                name: (group[name], group[name] >= 0)
+                for name in ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+            },
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return ("sum",)
 
     def _new_state(self, group: dict[str, Any], param: Any) -> dict[str, Any]:
         start = group["initial_accumulator_value"]
-        return {"step": 0, "sum": self._filled(param, complex(start, start) if param.dtype.kind == "c" else start)}
+        return {
+            "step": 0,
+            "sum": self._filled(param, complex(start, start) if param.dtype.kind == "c" else start),
+        }
 
     def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> _Rule:
         lr = group["lr"] / (1.0 + (state["step"] - 1) * group["lr_decay"])
@@ -65,16 +126,34 @@ class Adadelta(Elementwise):
 
     _spare = 2
 
-    def __init__(self, params: Params, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
-                 maximize: bool = False) -> None:
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
 
     def _check_options(self, group: dict[str, Any]) -> None:
-        in_range("Adadelta", lr=(group["lr"], group["lr"] >= 0), rho=(group["rho"], 0 <= group["rho"] <= 1),
-                 eps=(group["eps"], group["eps"] >= 0), weight_decay=(group["weight_decay"], group["weight_decay"] >= 0))
+        in_range(
+            "Adadelta",
+            lr=(group["lr"], group["lr"] >= 0),
+            rho=(group["rho"], 0 <= group["rho"] <= 1),
+            eps=(group["eps"], group["eps"] >= 0),
+            weight_decay=(group["weight_decay"], group["weight_decay"] >= 0),
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return "square_avg", "acc_delta"
 
     def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> _Rule:
-        return (rules.adadelta, (group["lr"], group["rho"], 1.0 - group["rho"], group["eps"]), (), group["weight_decay"])
+        return (
+            rules.adadelta,
+            (group["lr"], group["rho"], 1.0 - group["rho"], group["eps"]),
+            (),
+            group["weight_decay"],
+        )

@@ -19,30 +19,54 @@ class LBFGS(Optimizer):
     """Steps along -H g, where H approximates the inverse Hessian from the last `history_size` steps.
 
     Liu and Nocedal 1989; Nocedal and Wright 2006, algorithm 7.4 (two loops), initial H scaled as in (7.20).
-    One `step(closure)` makes up to `max_iter` iterations and `max_eval` (None: 1.25 max_iter) evaluations of the closure, which
-    clears the gradients, computes the loss, calls backward and returns the loss. It ends early when max |g| <= tolerance_grad, or when
-    loss or step change by less than tolerance_change. line_search_fn: None (a step of lr) or "strong_wolfe".
-    One parameter group, real parameters. The loss is read back at each evaluation, which synchronises a GPU.
+    One `step(closure)` makes up to `max_iter` iterations and `max_eval` (None: 1.25 max_iter) evaluations of
+    the closure, which clears the gradients, computes the loss, calls backward and returns the loss. It ends
+    early when max |g| <= tolerance_grad, or when loss or step change by less than tolerance_change.
+    line_search_fn: None (a step of lr) or "strong_wolfe". One parameter group, real parameters. The loss is
+    read back at each evaluation, which synchronises a GPU.
     Raises DtypeError without a closure.
     """
 
-    def __init__(self, params: Params, lr: float = 1.0, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
-                 tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None) -> None:
-        super().__init__(params, dict(lr=lr, max_iter=max_iter, max_eval=max_iter * 5 // 4 if max_eval is None else max_eval,
-                                      tolerance_grad=tolerance_grad, tolerance_change=tolerance_change, history_size=history_size,
-                                      line_search_fn=line_search_fn))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1.0,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                max_iter=max_iter,
+                max_eval=max_iter * 5 // 4 if max_eval is None else max_eval,
+                tolerance_grad=tolerance_grad,
+                tolerance_change=tolerance_change,
+                history_size=history_size,
+                line_search_fn=line_search_fn,
+            ),
+        )
         if len(self.param_groups) != 1:
             raise ShapeError(f"LBFGS: expected one parameter group, got {len(self.param_groups)}")
 
     def _check_options(self, group: dict[str, Any]) -> None:
         if group["line_search_fn"] not in (None, "strong_wolfe"):
-            raise DtypeError(f"LBFGS: line_search_fn is None or 'strong_wolfe', got {group['line_search_fn']!r}")
+            raise DtypeError(
+                f"LBFGS: line_search_fn is None or 'strong_wolfe', got {group['line_search_fn']!r}"
+            )
         dtypes = {p.dtype for p in group["params"]}
         if len(dtypes) > 1 or dtypes & REAL_OF.keys():
-            raise DtypeError(f"LBFGS: expected parameters of one real dtype, got {', '.join(sorted(d.name for d in dtypes))}")
+            raise DtypeError(
+                "LBFGS: expected parameters of one real dtype, got "
+                f"{', '.join(sorted(d.name for d in dtypes))}"
+            )
 
     def _fits(self, key: str, shape: tuple[int, ...], param_shape: tuple[int, ...]) -> bool:
-        return True     # The state holds vectors over all parameters.
+        return True  # The state holds vectors over all parameters.
 
     # ---- parameters as one vector ----
 
@@ -52,7 +76,11 @@ class LBFGS(Optimizer):
         parts = []
         for p in params:
             tensor = p if what == "params" else p.grad
-            parts.append(xp.zeros(math.prod(p.shape), dtype=p.dtype) if tensor is None else tensor.storage.array.reshape(-1))
+            parts.append(
+                xp.zeros(math.prod(p.shape), dtype=p.dtype)
+                if tensor is None
+                else tensor.storage.array.reshape(-1)
+            )
         return xp.concatenate(parts)
 
     def _write(self, x: Any) -> None:
@@ -66,7 +94,9 @@ class LBFGS(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The loss at the start of the step."""
         if closure is None:
-            raise DtypeError("LBFGS.step: expected a closure that computes the loss and its gradients, got None")
+            raise DtypeError(
+                "LBFGS.step: expected a closure that computes the loss and its gradients, got None"
+            )
         group = self.param_groups[0]
         first = group["params"][0]
         xp = first.storage.backend.xp
@@ -94,11 +124,20 @@ class LBFGS(Optimizer):
                 break
             x, before = self._vector("params"), loss
             if group["line_search_fn"] == "strong_wolfe":
+
                 def phi(t: float, x: Any = x, direction: Any = direction) -> tuple[float, Any, float]:
                     self._write(x + t * direction)
                     _, value, gradient = evaluate()
                     return value, gradient, float(xp.vdot(gradient, direction))
-                t, loss, new = strong_wolfe(phi, t, loss, g, slope, group["tolerance_change"] / max(float(xp.abs(direction).max()), 1e-300))
+
+                t, loss, new = strong_wolfe(
+                    phi,
+                    t,
+                    loss,
+                    g,
+                    slope,
+                    group["tolerance_change"] / max(float(xp.abs(direction).max()), 1e-300),
+                )
                 self._write(x + t * direction)
             else:
                 self._write(x + t * direction)
@@ -108,8 +147,13 @@ class LBFGS(Optimizer):
             history.add(xp, g, new, direction, t)
             g = new
             step_size = float(xp.abs(t * direction).max())
-            if (iteration == group["max_iter"] or evaluations >= group["max_eval"] or float(xp.abs(g).max()) <= group["tolerance_grad"]
-                    or step_size <= group["tolerance_change"] or abs(loss - before) < group["tolerance_change"]):
+            if (
+                iteration == group["max_iter"]
+                or evaluations >= group["max_eval"]
+                or float(xp.abs(g).max()) <= group["tolerance_grad"]
+                or step_size <= group["tolerance_change"]
+                or abs(loss - before) < group["tolerance_change"]
+            ):
                 break
         history.store(first.storage.backend)
         return original
@@ -120,11 +164,14 @@ class _History:
 
     def __init__(self, state: dict[str, Any], size: int) -> None:
         self.state, self.size = state, size
+
         def arrays(key: str) -> list[Any]:
             return [tensor.storage.array for tensor in state.get(key, [])]
+
         self.y, self.s = arrays("old_dirs"), arrays("old_stps")
         self.scale = state.get("H_diag", 1.0)
-        # Without a line search the last iteration evaluates nothing: its pair is completed by the next call's first gradient.
+        # Without a line search the last iteration evaluates nothing: its pair is completed by the next call's
+        # first gradient.
         self.pending = state.get("pending")
         if self.pending is not None:
             self.pending = tuple(tensor.storage.array for tensor in self.pending)
@@ -182,11 +229,21 @@ def _cubic_minimum(a: float, fa: float, da: float, b: float, fb: float, db: floa
     return min(max(b - (b - a) * (db + d2 - d1) / (db - da + 2.0 * d2), low), high)
 
 
-def strong_wolfe(phi: _Evaluate, t: float, f0: float, g0: Any, slope: float, tolerance: float, c1: float = 1e-4, c2: float = 0.9,
-                 max_steps: int = 25) -> tuple[float, float, Any]:
+def strong_wolfe(
+    phi: _Evaluate,
+    t: float,
+    f0: float,
+    g0: Any,
+    slope: float,
+    tolerance: float,
+    c1: float = 1e-4,
+    c2: float = 0.9,
+    max_steps: int = 25,
+) -> tuple[float, float, Any]:
     """(t, f, g) with f(t) <= f(0) + c1 t f'(0) and |f'(t)| <= c2 |f'(0)|, or the best point found.
 
-    phi(t) gives (f, gradient, f'); slope is f'(0) < 0. Nocedal and Wright 2006, algorithms 3.5 (bracket) and 3.6 (zoom).
+    phi(t) gives (f, gradient, f'); slope is f'(0) < 0. Nocedal and Wright 2006, algorithms 3.5 (bracket) and
+    3.6 (zoom).
     """
     low = (0.0, f0, g0, slope)
     for count in range(max_steps):
@@ -208,8 +265,17 @@ def strong_wolfe(phi: _Evaluate, t: float, f0: float, g0: Any, slope: float, tol
     return low[0], low[1], low[2]
 
 
-def _zoom(phi: _Evaluate, low: Any, high: Any, f0: float, slope: float, c1: float, c2: float, tolerance: float,
-          max_steps: int) -> tuple[float, float, Any]:
+def _zoom(
+    phi: _Evaluate,
+    low: Any,
+    high: Any,
+    f0: float,
+    slope: float,
+    c1: float,
+    c2: float,
+    tolerance: float,
+    max_steps: int,
+) -> tuple[float, float, Any]:
     # `low` is the best point that satisfies the first condition; the minimum lies between it and `high`.
     for _ in range(max_steps):
         width = abs(high[0] - low[0])

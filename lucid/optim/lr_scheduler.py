@@ -1,8 +1,9 @@
-"""Learning-rate schedules: each sets `group["lr"]` of an optimiser when its `step()` is called, once per epoch or per batch.
+"""Learning-rate schedules: each sets `group["lr"]` of an optimiser when its `step()` is called, once per
+epoch or per batch.
 
-Most compute the next rate from the present one, so that several can act on one optimiser (`ChainedScheduler`) and a change by
-hand is kept; `closed_form` gives the rate of any epoch directly. A schedule's state is plain numbers: `state_dict` and
-`load_state_dict` resume it exactly, together with the optimiser's.
+Most compute the next rate from the present one, so that several can act on one optimiser (`ChainedScheduler`)
+and a change by hand is kept; `closed_form` gives the rate of any epoch directly. A schedule's state is plain
+numbers: `state_dict` and `load_state_dict` resume it exactly, together with the optimiser's.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Lambdas = Callable[[int], float] | Sequence[Callable[[int], float]]
 
 
 class LambdaLR(LRScheduler):
-    """initial_lr * lr_lambda(epoch). lr_lambda: one function, or one per group; it is not part of the state."""
+    """initial_lr * lr_lambda(epoch). lr_lambda: one function, or one per group; not part of the state."""
 
     _transient = ("optimizer", "lr_lambdas")
 
@@ -49,7 +50,9 @@ class MultiplicativeLR(LambdaLR):
 class StepLR(LRScheduler):
     """lr * gamma after every `step_size` epochs."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -63,7 +66,9 @@ class StepLR(LRScheduler):
 class MultiStepLR(LRScheduler):
     """lr * gamma at each of `milestones` (epochs; one named twice counts twice)."""
 
-    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
@@ -77,7 +82,9 @@ class MultiStepLR(LRScheduler):
 class ConstantLR(LRScheduler):
     """initial_lr * factor before epoch `total_iters`, initial_lr from then on."""
 
-    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3.0, total_iters: int = 5, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3.0, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
         if not 0.0 < factor <= 1.0:
             raise ShapeError(f"ConstantLR: expected 0 < factor <= 1, got {factor}")
         self.factor, self.total_iters = factor, total_iters
@@ -95,10 +102,19 @@ class ConstantLR(LRScheduler):
 class LinearLR(LRScheduler):
     """A factor that runs from start_factor to end_factor in `total_iters` epochs: a warm-up."""
 
-    def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3.0, end_factor: float = 1.0, total_iters: int = 5,
-                 last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3.0,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
         if not 0.0 < start_factor <= 1.0 or not 0.0 <= end_factor <= 1.0:
-            raise ShapeError(f"LinearLR: expected 0 < start_factor <= 1 and 0 <= end_factor <= 1, got {start_factor}, {end_factor}")
+            raise ShapeError(
+                f"LinearLR: expected 0 < start_factor <= 1 and 0 <= end_factor <= 1, got {start_factor}, "
+                f"{end_factor}"
+            )
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -112,7 +128,10 @@ class LinearLR(LRScheduler):
 
     def closed_form(self) -> list[float]:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
+        return [
+            base * (self.start_factor + (self.end_factor - self.start_factor) * done)
+            for base in self.base_lrs
+        ]
 
 
 class ExponentialLR(LRScheduler):
@@ -132,7 +151,9 @@ class ExponentialLR(LRScheduler):
 class PolynomialLR(LRScheduler):
     """initial_lr * (1 - epoch / total_iters)^power, 0 from epoch `total_iters` on."""
 
-    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None:
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
@@ -148,7 +169,9 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """eta_min + (initial_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2 (Loshchilov and Hutter 2017, without restarts)."""
+    """eta_min + (initial_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2 (Loshchilov and Hutter 2017, without
+    restarts).
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min
@@ -163,8 +186,12 @@ class CosineAnnealingLR(LRScheduler):
         if (self.last_epoch - 1 - period) % (2 * period) == 0:
             # The rate is eta_min: the ratio below would be 0 / 0.
             rise = (1.0 - math.cos(math.pi / period)) / 2.0
-            return [rate + (base - low) * rise for rate, base in zip(self._present(), self.base_lrs, strict=True)]
-        now, before = (1.0 + math.cos(math.pi * epoch / period) for epoch in (self.last_epoch, self.last_epoch - 1))
+            return [
+                rate + (base - low) * rise for rate, base in zip(self._present(), self.base_lrs, strict=True)
+            ]
+        now, before = (
+            1.0 + math.cos(math.pi * epoch / period) for epoch in (self.last_epoch, self.last_epoch - 1)
+        )
         return [now / before * (rate - low) + low for rate in self._present()]
 
     def closed_form(self) -> list[float]:
@@ -173,14 +200,19 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """A cosine from initial_lr to eta_min in T_0 epochs, again in T_0 T_mult, ... (Loshchilov and Hutter 2017).
+    """A cosine from initial_lr to eta_min in T_0 epochs, again in T_0 T_mult, ... (Loshchilov and Hutter
+    2017).
 
     `step(epoch)` takes fractions: `step(epoch + batch / batches)`.
     """
 
-    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
         if not (isinstance(T_0, int) and isinstance(T_mult, int)) or T_0 <= 0 or T_mult < 1:
-            raise ShapeError(f"CosineAnnealingWarmRestarts: expected integers T_0 > 0 and T_mult >= 1, got {T_0}, {T_mult}")
+            raise ShapeError(
+                f"CosineAnnealingWarmRestarts: expected integers T_0 > 0 and T_mult >= 1, got {T_0}, {T_mult}"
+            )
         self.T_0 = self.T_i = T_0
         self.T_mult, self.eta_min = T_mult, eta_min
         self.T_cur: Number = last_epoch
@@ -213,14 +245,25 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class WarmupCosineLR(LRScheduler):
-    """Linear from 0 to initial_lr in `warmup_steps`, then a cosine to initial_lr * min_factor at `total_steps`.
+    """Linear from 0 to initial_lr in `warmup_steps`, then a cosine to initial_lr * min_factor at
+    `total_steps`.
 
     The first step has initial_lr / warmup_steps: no step is wasted at 0.
     """
 
-    def __init__(self, optimizer: Optimizer, warmup_steps: int, total_steps: int, min_factor: float = 0.0, last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_steps: int,
+        total_steps: int,
+        min_factor: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
         if not 0 <= warmup_steps < total_steps:
-            raise ShapeError(f"{type(self).__name__}: expected 0 <= warmup_steps < total_steps, got {warmup_steps}, {total_steps}")
+            raise ShapeError(
+                f"{type(self).__name__}: expected 0 <= warmup_steps < total_steps, got {warmup_steps}, "
+                f"{total_steps}"
+            )
         self.warmup_steps, self.total_steps, self.min_factor = warmup_steps, total_steps, min_factor
         super().__init__(optimizer, last_epoch)
 
@@ -237,7 +280,7 @@ class WarmupCosineLR(LRScheduler):
 
 
 class WarmupLinearLR(WarmupCosineLR):
-    """Linear from 0 to initial_lr in `warmup_steps`, then linear to initial_lr * min_factor at `total_steps`."""
+    """Like `WarmupCosineLR`, with a straight line down."""
 
     def _left(self, done: float) -> float:
         return 1.0 - done
@@ -255,19 +298,33 @@ class _Composite(LRScheduler):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         children = state_dict.get("_schedulers", [])
         if len(children) != len(self.schedulers):
-            raise CheckpointError(f"{type(self).__name__}.load_state_dict: expected the states of {len(self.schedulers)} schedulers, "
-                                  f"got {len(children)}")
+            raise CheckpointError(
+                f"{type(self).__name__}.load_state_dict: expected the states of {len(self.schedulers)} "
+                "schedulers, "
+                f"got {len(children)}"
+            )
         for child, state in zip(self.schedulers, children, strict=True):
             child.load_state_dict(state)
         super().load_state_dict({key: value for key, value in state_dict.items() if key != "_schedulers"})
 
 
 class SequentialLR(_Composite):
-    """One schedule after the other: `schedulers[i + 1]` takes over, from its epoch 0, at epoch `milestones[i]`."""
+    """One schedule after the other: `schedulers[i + 1]` takes over, from its epoch 0, at epoch
+    `milestones[i]`.
+    """
 
-    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
+        last_epoch: int = -1,
+    ) -> None:
         if len(milestones) != len(schedulers) - 1:
-            raise ShapeError(f"SequentialLR: expected {len(schedulers) - 1} milestones for {len(schedulers)} schedulers, got {len(milestones)}")
+            raise ShapeError(
+                f"SequentialLR: expected {len(schedulers) - 1} milestones for {len(schedulers)} "
+                f"schedulers, got {len(milestones)}"
+            )
         if any(s.optimizer is not optimizer for s in schedulers):
             raise ShapeError("SequentialLR: all schedulers must belong to the optimizer that is given")
         self.schedulers, self.milestones = list(schedulers), list(milestones)
@@ -310,18 +367,33 @@ class ChainedScheduler(_Composite):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """lr * factor when a metric has not improved for more than `patience` epochs: call `step(metric)` once per epoch.
+    """lr * factor when a metric has not improved for more than `patience` epochs: call `step(metric)` once
+    per epoch.
 
-    mode: "min" or "max". An improvement is a change by more than `threshold`, relative ("rel") or absolute ("abs").
-    cooldown: epochs after a reduction that do not count. min_lr: a floor, or one per group; reductions below eps are skipped.
+    mode: "min" or "max". An improvement is a change by more than `threshold`, relative ("rel") or absolute
+    ("abs"). cooldown: epochs after a reduction that do not count. min_lr: a floor, or one per group;
+    reductions below eps are skipped.
     """
 
-    def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
-                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: float | Sequence[float] = 0.0, eps: float = 1e-8) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
         if factor >= 1.0:
             raise ShapeError(f"ReduceLROnPlateau: expected factor < 1, got {factor}")
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ShapeError(f"ReduceLROnPlateau: mode is 'min' or 'max' and threshold_mode 'rel' or 'abs', got {mode!r}, {threshold_mode!r}")
+            raise ShapeError(
+                "ReduceLROnPlateau: mode is 'min' or 'max' and threshold_mode 'rel' or 'abs', got "
+                f"{mode!r}, {threshold_mode!r}"
+            )
         self.optimizer = optimizer
         self.mode, self.factor, self.patience, self.cooldown, self.eps = mode, factor, patience, cooldown, eps
         self.threshold, self.threshold_mode = threshold, threshold_mode

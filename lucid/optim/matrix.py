@@ -1,4 +1,4 @@
-"""Optimisers that see a matrix as a matrix: Adafactor's factored second moments, Muon's orthogonal updates."""
+"""Optimisers that see a matrix: Adafactor's factored second moments, Muon's orthogonal updates."""
 
 from __future__ import annotations
 
@@ -25,23 +25,43 @@ def _finish(param: Tensor, p: Any) -> None:
 
 
 class Adafactor(Optimizer):
-    """Adam without first moments, whose second moments of a matrix are a row and a column (Shazeer and Stern 2018).
+    """Adam without first moments, whose second moments of a matrix are a row and a column (Shazeer and Stern
+    2018).
 
     A [n, m] parameter has n + m numbers of state. alpha = max(eps2, rms(p)) min(lr, 1 / sqrt(t));
     u = g / sqrt(v), clipped to rms(u) <= d; p -= alpha u. v decays with 1 - t^beta2_decay.
     eps: (floor of v; None: the dtype's epsilon, and floor of rms(p)).
     """
 
-    def __init__(self, params: Params, lr: float = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
-                 d: float = 1.0, weight_decay: float = 0.0, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, maximize=maximize),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
-        in_range("Adafactor", lr=(group["lr"], group["lr"] >= 0), beta2_decay=(group["beta2_decay"], group["beta2_decay"] <= 0),
-                 d=(group["d"], group["d"] >= 1), weight_decay=(group["weight_decay"], group["weight_decay"] >= 0))
+        in_range(
+            "Adafactor",
+            lr=(group["lr"], group["lr"] >= 0),
+            beta2_decay=(group["beta2_decay"], group["beta2_decay"] <= 0),
+            d=(group["d"], group["d"] >= 1),
+            weight_decay=(group["weight_decay"], group["weight_decay"] >= 0),
+        )
         for param in group["params"]:
             if param.dtype in REAL_OF:
-                raise ShapeError(f"Adafactor: expected real parameters, got {param.dtype.name} of shape {param.shape}")
+                raise ShapeError(
+                    f"Adafactor: expected real parameters, got {param.dtype.name} of shape {param.shape}"
+                )
 
     def _fits(self, key: str, shape: tuple[int, ...], param_shape: tuple[int, ...]) -> bool:
         expected = {"row_var": (*param_shape[:-1], 1), "col_var": (*param_shape[:-2], 1, *param_shape[-1:])}
@@ -56,11 +76,17 @@ class Adafactor(Optimizer):
             p, g = _working(param, param.grad, group["maximize"])
             state = self.state.get(param) or self.state.setdefault(param, self._new_state(param))
             step = state["step"] = state["step"] + 1
-            eps1 = xp.finfo(float32 if param.dtype.itemsize == 2 else param.dtype).eps if group["eps"][0] is None else group["eps"][0]
+            eps1 = (
+                xp.finfo(float32 if param.dtype.itemsize == 2 else param.dtype).eps
+                if group["eps"][0] is None
+                else group["eps"][0]
+            )
             rest = step ** group["beta2_decay"]
             size = p.size
             # 0-d arrays stay on the device: no value is read back.
-            alpha = xp.maximum(xp.sqrt(xp.vdot(p, p) / size), group["eps"][1]) * min(lr, 1.0 / math.sqrt(step))
+            alpha = xp.maximum(xp.sqrt(xp.vdot(p, p) / size), group["eps"][1]) * min(
+                lr, 1.0 / math.sqrt(step)
+            )
             if decay:
                 p *= 1.0 - lr * decay
             v = self._second_moment(xp, g, state, rest, eps1)
@@ -86,32 +112,67 @@ class Adafactor(Optimizer):
         backend, shape = param.storage.backend, param.shape
         names = ("variance",) if len(shape) < 2 else ("row_var", "col_var")
         shapes = {"variance": shape, "row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
-        return {"step": 0} | {n: _wrap(backend.xp.zeros(shapes[n], dtype=state_dtype(param)), backend) for n in names}
+        return {"step": 0} | {
+            n: _wrap(backend.xp.zeros(shapes[n], dtype=state_dtype(param)), backend) for n in names
+        }
 
 
 class Muon(Optimizer):
-    """Momentum whose update is replaced by the nearest semi-orthogonal matrix, by Newton-Schulz steps (Jordan 2024).
+    """Momentum whose update is replaced by the nearest semi-orthogonal matrix, by Newton-Schulz steps (Jordan
+    2024).
 
     For the 2-d weights of hidden layers; give biases, embeddings and the output layer to AdamW.
-    adjust_lr_fn: "original" scales lr by sqrt(max(1, rows / columns)), "match_rms_adamw" by 0.2 sqrt(max(rows, columns)) (Liu 2025).
-    The iteration runs in the dtype of the state (float32 or float64), where PyTorch's uses bfloat16.
+    adjust_lr_fn: "original" scales lr by sqrt(max(1, rows / columns)), "match_rms_adamw" by 0.2
+    sqrt(max(rows, columns)) (Liu 2025). The iteration runs in the dtype of the state (float32 or float64),
+    where PyTorch's uses bfloat16.
     """
 
-    def __init__(self, params: Params, lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
-                 ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315), eps: float = 1e-7, ns_steps: int = 5,
-                 adjust_lr_fn: str | None = None, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov,
-                                      ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn,
-                                      maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                weight_decay=weight_decay,
+                momentum=momentum,
+                nesterov=nesterov,
+                ns_coefficients=ns_coefficients,
+                eps=eps,
+                ns_steps=ns_steps,
+                adjust_lr_fn=adjust_lr_fn,
+                maximize=maximize,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
-        in_range("Muon", lr=(group["lr"], group["lr"] >= 0), momentum=(group["momentum"], group["momentum"] >= 0),
-                 weight_decay=(group["weight_decay"], group["weight_decay"] >= 0),
-                 adjust_lr_fn=(group["adjust_lr_fn"], group["adjust_lr_fn"] in (None, "original", "match_rms_adamw")))
+        in_range(
+            "Muon",
+            lr=(group["lr"], group["lr"] >= 0),
+            momentum=(group["momentum"], group["momentum"] >= 0),
+            weight_decay=(group["weight_decay"], group["weight_decay"] >= 0),
+            adjust_lr_fn=(
+                group["adjust_lr_fn"],
+                group["adjust_lr_fn"] in (None, "original", "match_rms_adamw"),
+            ),
+        )
         for param in group["params"]:
             if len(param.shape) != 2 or param.dtype in REAL_OF:
-                raise ShapeError(f"Muon: expected real matrices, got shape {param.shape}, dtype {param.dtype.name}; "
-                                 "give other parameters to AdamW")
+                raise ShapeError(
+                    f"Muon: expected real matrices, got shape {param.shape}, dtype {param.dtype.name}; "
+                    "give other parameters to AdamW"
+                )
 
     def _step_group(self, group: dict[str, Any]) -> None:
         momentum, lr = group["momentum"], group["lr"]
@@ -127,9 +188,15 @@ class Muon(Optimizer):
             buf = state["momentum_buffer"].storage.array
             buf += (1.0 - momentum) * (g - buf)
             update = g + momentum * (buf - g) if group["nesterov"] else buf
-            update = orthogonalize(backend.xp, update, group["ns_coefficients"], group["ns_steps"], group["eps"])
+            update = orthogonalize(
+                backend.xp, update, group["ns_coefficients"], group["ns_steps"], group["eps"]
+            )
             rows, columns = param.shape
-            scale = 0.2 * math.sqrt(max(rows, columns)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1.0, rows / columns))
+            scale = (
+                0.2 * math.sqrt(max(rows, columns))
+                if group["adjust_lr_fn"] == "match_rms_adamw"
+                else math.sqrt(max(1.0, rows / columns))
+            )
             p *= 1.0 - lr * group["weight_decay"]
             update *= lr * scale
             p -= update
@@ -137,7 +204,8 @@ class Muon(Optimizer):
 
 
 def orthogonalize(xp: Any, x: Any, coefficients: tuple[float, float, float], steps: int, eps: float) -> Any:
-    """A new matrix with x's singular vectors and all singular values near 1 (0.7 to 1.2 for the usual coefficients).
+    """A new matrix with x's singular vectors and all singular values near 1 (0.7 to 1.2 for the usual
+    coefficients).
 
     x = a x + (b A + c A A) x with A = x x^T: a quintic Newton-Schulz iteration on x / |x|.
     """

@@ -1,8 +1,10 @@
-"""The base of all optimisers: parameter groups, state, hooks, checkpoints, and the loop that applies an update rule.
+"""The base of all optimisers: parameter groups, state, hooks, checkpoints, and the loop that applies an
+update rule.
 
-An optimiser is a pure rule on raw arrays (rules.py) and a few lines that say which state the rule needs and which numbers a
-step gives it. `Elementwise` runs a rule over every parameter, in parts of 2**18 elements: scratch memory stays at a few MB
-whatever the model's size, and the parts stay in the CPU's cache (Adam on 4M float32: 6.1 ms against 7.7 in one piece).
+An optimiser is a pure rule on raw arrays (rules.py) and a few lines that say which state the rule needs and
+which numbers a step gives it. `Elementwise` runs a rule over every parameter, in parts of 2**18 elements:
+scratch memory stays at a few MB whatever the model's size, and the parts stay in the CPU's cache (Adam on 4M
+float32: 6.1 ms against 7.7 in one piece).
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ class Optimizer:
         self._before, self._after = HookTable(), HookTable()
         self._known: set[int] = set()
         if isinstance(params, Tensor):
-            raise DtypeError("optim: expected an iterable of tensors or dicts, got one tensor; put it into a list")
-        groups = list(params)
+            raise DtypeError(
+                "optim: expected an iterable of tensors or dicts, got one tensor; put it into a list"
+            )
+        groups: list[Any] = list(params)
         if not groups:
             raise ShapeError("optim: expected at least one parameter, got an empty list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
@@ -52,7 +56,9 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
     def add_param_group(self, group: dict[str, Any]) -> None:
-        """Nothing; the parameters in `group["params"]` are optimised too, with the group's options over the defaults."""
+        """Nothing; the parameters in `group["params"]` are optimised too, with the group's options over the
+        defaults.
+        """
         if not isinstance(group, dict) or "params" not in group:
             raise DtypeError(f"add_param_group: expected a dict with 'params', got {type(group).__name__}")
         if isinstance(group["params"], set):
@@ -67,7 +73,9 @@ class Optimizer:
         for param in params:
             self._check_parameter(param)
             if id(param) in seen or id(param) in self._known:
-                raise GradError(f"add_param_group: a parameter of shape {param.shape} is given twice; give each once")
+                raise GradError(
+                    f"add_param_group: a parameter of shape {param.shape} is given twice; give each once"
+                )
             seen.add(id(param))
         complete = {**self.defaults, **group, "params": params}
         if names is not None:
@@ -81,10 +89,15 @@ class Optimizer:
         if not isinstance(param, Tensor):
             raise DtypeError(f"optim: expected tensors, got {type(param).__name__}")
         if not is_differentiable(param.dtype):
-            raise DtypeError(f"optim: expected floating parameters, got one of dtype {param.dtype.name}, shape {param.shape}")
+            raise DtypeError(
+                f"optim: expected floating parameters, got one of dtype {param.dtype.name}, shape "
+                f"{param.shape}"
+            )
         if param.edge is not None:
-            raise GradError(f"optim: expected leaves, got the result of an operation, shape {param.shape}; "
-                            "optimise the tensor that it was made from, or its .detach()")
+            raise GradError(
+                f"optim: expected leaves, got the result of an operation, shape {param.shape}; "
+                "optimise the tensor that it was made from, or its .detach()"
+            )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         """Nothing; a subclass raises when an option of the group is out of range."""
@@ -104,7 +117,9 @@ class Optimizer:
                     param.grad.storage.version += 1
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """What `closure` returns (it computes the loss and its gradients anew), after one update of every parameter."""
+        """What `closure` returns (it computes the loss and its gradients anew), after one update of every
+        parameter.
+        """
         for before in tuple(self._before.values()):
             before(self, (), {"closure": closure})
         loss = None
@@ -140,9 +155,13 @@ class Optimizer:
         for group in self.param_groups:
             for param in group["params"]:
                 number[id(param)] = len(number)
-            groups.append({key: _copied(value) for key, value in group.items() if key != "params"}
-                          | {"params": [number[id(param)] for param in group["params"]]})
-        state = {number[id(param)]: _copied(values) for param, values in self.state.items() if id(param) in number}
+            groups.append(
+                {key: _copied(value) for key, value in group.items() if key != "params"}
+                | {"params": [number[id(param)] for param in group["params"]]}
+            )
+        state = {
+            number[id(param)]: _copied(values) for param, values in self.state.items() if id(param) in number
+        }
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -151,20 +170,30 @@ class Optimizer:
         Raises CheckpointError, before anything is changed, when groups, parameters or shapes differ.
         """
         if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
-            raise CheckpointError("load_state_dict: expected a dict with 'state' and 'param_groups' as state_dict() gives it")
+            raise CheckpointError(
+                "load_state_dict: expected a dict with 'state' and 'param_groups' as state_dict() gives it"
+            )
         saved = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in self.param_groups]
         if sizes != [len(group["params"]) for group in saved]:
-            raise CheckpointError(f"load_state_dict: this optimizer has groups of {sizes} parameters, the checkpoint of "
-                                  f"{[len(group['params']) for group in saved]}; build it for the same model and groups")
+            raise CheckpointError(
+                f"load_state_dict: this optimizer has groups of {sizes} parameters, the checkpoint of "
+                f"{[len(group['params']) for group in saved]}; build it for the same model and groups"
+            )
         params = [param for group in self.param_groups for param in group["params"]]
         keys = [key for group in saved for key in group["params"]]
         found = state_dict["state"]
         # JSON turns the numbers into strings; both are taken.
         values = [found.get(key, found.get(str(key))) for key in keys]
-        state = {param: self._loaded(param, entry) for param, entry in zip(params, values, strict=True) if entry is not None}
-        groups = [{key: _copied(value) for key, value in new.items() if key != "params"} | {"params": old["params"]}
-                  for old, new in zip(self.param_groups, saved, strict=True)]
+        state = {
+            param: self._loaded(param, entry)
+            for param, entry in zip(params, values, strict=True)
+            if entry is not None
+        }
+        groups = [
+            {key: _copied(value) for key, value in new.items() if key != "params"} | {"params": old["params"]}
+            for old, new in zip(self.param_groups, saved, strict=True)
+        ]
         for old, new in zip(self.param_groups, groups, strict=True):
             for key, value in old.items():
                 new.setdefault(key, value)
@@ -187,8 +216,10 @@ class Optimizer:
                 result[key] = int(value) if key == "step" else value
             elif isinstance(value, Tensor):
                 if not self._fits(key, value.shape, param.shape):
-                    raise CheckpointError(f"load_state_dict: {key!r} of a parameter of shape {param.shape} has shape "
-                                          f"{value.shape}; the checkpoint belongs to another model")
+                    raise CheckpointError(
+                        f"load_state_dict: {key!r} of a parameter of shape {param.shape} has shape "
+                        f"{value.shape}; the checkpoint belongs to another model"
+                    )
                 source, target = value.storage.backend, param.storage.backend
                 array = value.storage.array
                 if source is not target:
@@ -238,7 +269,9 @@ class Slot:
 
     __slots__ = ("param", "state", "array", "staged", "parts", "low", "complex", "scratch")
 
-    def __init__(self, param: Tensor, state: dict[str, Any], names: Sequence[str | None], scratch: list[Any]) -> None:
+    def __init__(
+        self, param: Tensor, state: dict[str, Any], names: Sequence[str | None], scratch: list[Any]
+    ) -> None:
         self.param, self.state, self.scratch = param, state, scratch
         array = self.array = param.storage.array
         self.low = array.dtype.itemsize == 2
@@ -247,7 +280,7 @@ class Slot:
         self.staged = None if array.flags.c_contiguous else array.copy("C")
         own = array if self.staged is None else self.staged
         flat = [self.flat(own), *(self.flat(state[name].storage.array) if name else None for name in names)]
-        self.parts = []
+        self.parts: list[Any] = []
         for start in range(0, flat[0].size, PART):
             stop = min(start + PART, flat[0].size)
             p, *arrays = [None if array is None else array[start:stop] for array in flat]
@@ -260,11 +293,20 @@ class Slot:
             return array
         return (array if array.flags.c_contiguous else array.copy()).view(REAL_OF[array.dtype])
 
-    def run(self, xp: Any, rule: Callable[..., None], g: Any, decay: Any, maximize: bool, constants: tuple[Any, ...]) -> None:
+    def run(
+        self,
+        xp: Any,
+        rule: Callable[..., None],
+        g: Any,
+        decay: Any,
+        maximize: bool,
+        constants: tuple[Any, ...],
+    ) -> None:
         """Nothing; applies `rule` to every part. decay: the L2 weight added to the gradient, or None."""
         g = self.flat(g)
-        if self.staged is not None:
-            self.staged[...] = self.array
+        staged: Any = self.staged
+        if staged is not None:
+            staged[...] = self.array
         whole = len(self.parts) == 1
         for start, stop, target, state, (effective, master, *spare) in self.parts:
             part = g if whole else g[start:stop]
@@ -284,15 +326,16 @@ class Slot:
             rule(xp, p, part, *state, *spare, *constants)
             if self.low:
                 target[...] = p
-        if self.staged is not None:
-            self.array[...] = self.staged
+        if staged is not None:
+            self.array[...] = staged
 
 
 class Elementwise(Optimizer):
     """An optimiser whose rule works element by element.
 
-    A subclass gives: `_names(group)`, the state arrays that its rule takes (None for an absent one); `_spare`, how many scratch
-    arrays; `_rule(group, state)`: the rule, its constants (numbers), its flags (passed as they are), and the L2 decay.
+    A subclass gives: `_names(group)`, the state arrays that its rule takes (None for an absent one);
+    `_spare`, how many scratch arrays; `_rule(group, state)`: the rule, its constants (numbers), its flags
+    (passed as they are), and the L2 decay.
     """
 
     _spare = 1
@@ -307,7 +350,9 @@ class Elementwise(Optimizer):
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         raise NotImplementedError
 
-    def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
+    def _rule(
+        self, group: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
         raise NotImplementedError
 
     def _fastest(self, rule: Any, backend: Backend, dtype: Any) -> Any:
@@ -316,10 +361,12 @@ class Elementwise(Optimizer):
 
     def _new_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]:
         """The state before the first step: "step" 0 and an array of zeros per name."""
-        return {"step": 0} | {name: self._filled(param, 0.0) for name in self._names(group) if name is not None}
+        return {"step": 0} | {
+            name: self._filled(param, 0.0) for name in self._names(group) if name is not None
+        }
 
     @staticmethod
-    def _filled(param: Tensor, value: float) -> Tensor:
+    def _filled(param: Tensor, value: complex) -> Tensor:
         backend = param.storage.backend
         return _wrap(backend.xp.full(param.shape, value, dtype=state_dtype(param)), backend)
 
@@ -327,9 +374,13 @@ class Elementwise(Optimizer):
         backend, dtype = param.storage.backend, state_dtype(param)
         dtype = REAL_OF.get(dtype, dtype)
         found = self._scratch.get((backend, dtype))
-        size = min(PART, 2 * max(p.storage.array.size for group in self.param_groups for p in group["params"]))
+        size = min(
+            PART, 2 * max(p.storage.array.size for group in self.param_groups for p in group["params"])
+        )
         if found is None or found[0].size < size:
-            found = self._scratch[backend, dtype] = [backend.xp.empty(size, dtype=dtype) for _ in range(self._spare + 2)]
+            found = self._scratch[backend, dtype] = [
+                backend.xp.empty(size, dtype=dtype) for _ in range(self._spare + 2)
+            ]
         return found
 
     def _forget(self) -> None:
@@ -350,11 +401,19 @@ class Elementwise(Optimizer):
             if grad is None:
                 continue
             slot, storage = slots[i], param.storage
-            if slot is None or slot.param is not param or slot.array is not storage.array or states.get(param) is not slot.state:
+            if (
+                slot is None
+                or slot.param is not param
+                or slot.array is not storage.array
+                or states.get(param) is not slot.state
+            ):
                 slot = slots[i] = self._make_slot(group, param)
             g = grad.storage.array
             if g.shape != slot.array.shape:
-                raise ShapeError(f"{type(self).__name__}: a parameter of shape {param.shape} has a gradient of shape {g.shape}")
+                raise ShapeError(
+                    f"{type(self).__name__}: a parameter of shape {param.shape} has a gradient of shape "
+                    f"{g.shape}"
+                )
             step = slot.state["step"] = slot.state["step"] + 1
             backend = storage.backend
             if step != last_step or slot.scratch is not last_scratch:
@@ -372,12 +431,15 @@ class Elementwise(Optimizer):
         if state is None:
             state = self.state[param] = self._new_state(group, param)
         elif any(state.get(name) is None for name in ("step", *self._names(group)) if name is not None):
-            # A checkpoint of other options (momentum switched on since), or of PyTorch's SGD, which counts no steps.
+            # A checkpoint of other options (momentum switched on since), or of PyTorch's SGD, which counts no
+            # steps.
             state.update({k: v for k, v in self._new_state(group, param).items() if state.get(k) is None})
         return Slot(param, state, self._names(group), self._scratch_for(param))
 
 
-def _converted(backend: Backend, dtype: Any, numbers: tuple[float, ...], decay: float) -> tuple[tuple[Any, ...], Any]:
+def _converted(
+    backend: Backend, dtype: Any, numbers: tuple[float, ...], decay: float
+) -> tuple[tuple[Any, ...], Any]:
     # 0-d arrays on the CPU: see rules.py.
     if backend.name != "cpu":
         return numbers, decay or None

@@ -1,8 +1,9 @@
 """Update rules: pure functions on flat real arrays of one parameter (or a part of it), in place.
 
-Each takes `(xp, p, g, <state arrays>, <scratch arrays>, <constants>)`. `p` and the state are updated; `g`, the gradient after
-weight decay and sign, is only read; `t`, `u` are scratch of p's size. Constants are 0-d arrays of p's dtype on the CPU (a
-Python float costs a ufunc call 0.2 us more) and Python floats on a GPU (no transfer). Nothing here reads a value back.
+Each takes `(xp, p, g, <state arrays>, <scratch arrays>, <constants>)`. `p` and the state are updated; `g`,
+the gradient after weight decay and sign, is only read; `t`, `u` are scratch of p's size. Constants are 0-d
+arrays of p's dtype on the CPU (a Python float costs a ufunc call 0.2 us more) and Python floats on a GPU (no
+transfer). Nothing here reads a value back.
 """
 
 from __future__ import annotations
@@ -18,9 +19,21 @@ def sgd(xp: Any, p: Array, g: Array, t: Array, lr: Any) -> None:
     xp.subtract(p, t, out=p)
 
 
-def sgd_momentum(xp: Any, p: Array, g: Array, buf: Array, t: Array, lr: Any, momentum: Any, keep: Any, nesterov: bool,
-                 dampened: bool) -> None:
-    """buf = momentum buf + keep g; p -= lr buf, or lr (g + momentum buf) with nesterov. `dampened`: whether keep is not 1."""
+def sgd_momentum(
+    xp: Any,
+    p: Array,
+    g: Array,
+    buf: Array,
+    t: Array,
+    lr: Any,
+    momentum: Any,
+    keep: Any,
+    nesterov: bool,
+    dampened: bool,
+) -> None:
+    """buf = momentum buf + keep g; p -= lr buf, or lr (g + momentum buf) with nesterov. `dampened`: whether
+    keep is not 1.
+    """
     xp.multiply(buf, momentum, out=buf)
     if dampened:
         xp.multiply(g, keep, out=t)
@@ -50,12 +63,25 @@ def _decay_square(xp: Any, v: Array, g: Array, beta: Any, rest: Any, t: Array) -
     xp.add(v, t, out=v)
 
 
-def adam(xp: Any, p: Array, g: Array, m: Array, v: Array, t: Array, step_size: Any, rest1: Any, beta2: Any, rest2: Any,
-         eps: Any, shrink: Any, decoupled: bool) -> None:
+def adam(
+    xp: Any,
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    t: Array,
+    step_size: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    eps: Any,
+    shrink: Any,
+    decoupled: bool,
+) -> None:
     """m = lerp(m, g, rest1); v = beta2 v + rest2 g^2; p = shrink p - step_size m / (sqrt(v) + eps).
 
-    step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and eps is multiplied by sqrt(1 - beta2^t): the bias corrections of
-    Kingma and Ba 2015 (section 2, "more efficient") without a pass over the array.
+    step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and eps is multiplied by sqrt(1 - beta2^t): the bias
+    corrections of Kingma and Ba 2015 (section 2, "more efficient") without a pass over the array.
     """
     if decoupled:
         xp.multiply(p, shrink, out=p)
@@ -65,8 +91,22 @@ def adam(xp: Any, p: Array, g: Array, m: Array, v: Array, t: Array, step_size: A
     _adam_step(xp, p, m, t, step_size, eps)
 
 
-def amsgrad(xp: Any, p: Array, g: Array, m: Array, v: Array, v_max: Array, t: Array, step_size: Any, rest1: Any, beta2: Any,
-            rest2: Any, eps: Any, shrink: Any, decoupled: bool) -> None:
+def amsgrad(
+    xp: Any,
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    v_max: Array,
+    t: Array,
+    step_size: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    eps: Any,
+    shrink: Any,
+    decoupled: bool,
+) -> None:
     """Adam with the largest v so far in the denominator (Reddi, Kale, Kumar 2018)."""
     if decoupled:
         xp.multiply(p, shrink, out=p)
@@ -84,8 +124,23 @@ def _adam_step(xp: Any, p: Array, m: Array, t: Array, step_size: Any, eps: Any) 
     xp.subtract(p, t, out=p)
 
 
-def nadam(xp: Any, p: Array, g: Array, m: Array, v: Array, t: Array, u: Array, g_size: Any, m_size: Any, rest1: Any,
-          beta2: Any, rest2: Any, eps: Any, shrink: Any, decoupled: bool) -> None:
+def nadam(
+    xp: Any,
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    t: Array,
+    u: Array,
+    g_size: Any,
+    m_size: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    eps: Any,
+    shrink: Any,
+    decoupled: bool,
+) -> None:
     """p -= (g_size g + m_size m) / (sqrt(v) + eps): Adam with Nesterov momentum (Dozat 2016)."""
     if decoupled:
         xp.multiply(p, shrink, out=p)
@@ -101,9 +156,25 @@ def nadam(xp: Any, p: Array, g: Array, m: Array, v: Array, t: Array, u: Array, g
     xp.subtract(p, t, out=p)
 
 
-def radam(xp: Any, p: Array, g: Array, m: Array, v: Array, t: Array, step_size: Any, rest1: Any, beta2: Any, rest2: Any,
-          eps: Any, shrink: Any, decoupled: bool, rectified: bool) -> None:
-    """p -= step_size m / (sqrt(v) + eps) once the variance is tractable, p -= step_size m before (Liu et al. 2020)."""
+def radam(
+    xp: Any,
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    t: Array,
+    step_size: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    eps: Any,
+    shrink: Any,
+    decoupled: bool,
+    rectified: bool,
+) -> None:
+    """p -= step_size m / (sqrt(v) + eps) once the variance is tractable, p -= step_size m before (Liu et al.
+    2020).
+    """
     if decoupled:
         xp.multiply(p, shrink, out=p)
     _lerp(xp, m, g, rest1, t)
@@ -116,8 +187,18 @@ def radam(xp: Any, p: Array, g: Array, m: Array, v: Array, t: Array, step_size: 
         xp.subtract(p, t, out=p)
 
 
-def adamax(xp: Any, p: Array, g: Array, m: Array, norm: Array, t: Array, step_size: Any, rest1: Any, beta2: Any,
-           eps: Any) -> None:
+def adamax(
+    xp: Any,
+    p: Array,
+    g: Array,
+    m: Array,
+    norm: Array,
+    t: Array,
+    step_size: Any,
+    rest1: Any,
+    beta2: Any,
+    eps: Any,
+) -> None:
     """norm = max(beta2 norm, |g| + eps); p -= step_size m / norm (Kingma and Ba 2015, section 7)."""
     _lerp(xp, m, g, rest1, t)
     xp.multiply(norm, beta2, out=norm)
@@ -129,7 +210,9 @@ def adamax(xp: Any, p: Array, g: Array, m: Array, norm: Array, t: Array, step_si
     xp.subtract(p, t, out=p)
 
 
-def lion(xp: Any, p: Array, g: Array, m: Array, t: Array, lr: Any, rest1: Any, rest2: Any, shrink: Any) -> None:
+def lion(
+    xp: Any, p: Array, g: Array, m: Array, t: Array, lr: Any, rest1: Any, rest2: Any, shrink: Any
+) -> None:
     """p = shrink p - lr sign(lerp(m, g, rest1)); m = lerp(m, g, rest2) (Chen et al. 2023)."""
     xp.multiply(p, shrink, out=p)
     xp.subtract(g, m, out=t)
@@ -141,7 +224,9 @@ def lion(xp: Any, p: Array, g: Array, m: Array, t: Array, lr: Any, rest1: Any, r
     _lerp(xp, m, g, rest2, t)
 
 
-def rmsprop(xp: Any, p: Array, g: Array, v: Array, t: Array, lr: Any, alpha: Any, rest: Any, eps: Any, momentum: Any) -> None:
+def rmsprop(
+    xp: Any, p: Array, g: Array, v: Array, t: Array, lr: Any, alpha: Any, rest: Any, eps: Any, momentum: Any
+) -> None:
     """v = alpha v + rest g^2; p -= lr g / (sqrt(v) + eps) (Tieleman and Hinton 2012)."""
     _decay_square(xp, v, g, alpha, rest, t)
     xp.sqrt(v, out=t)
@@ -151,8 +236,20 @@ def rmsprop(xp: Any, p: Array, g: Array, v: Array, t: Array, lr: Any, alpha: Any
     xp.subtract(p, t, out=p)
 
 
-def rmsprop_full(xp: Any, p: Array, g: Array, v: Array, mean: Array | None, buf: Array | None, t: Array, lr: Any, alpha: Any,
-                 rest: Any, eps: Any, momentum: Any) -> None:
+def rmsprop_full(
+    xp: Any,
+    p: Array,
+    g: Array,
+    v: Array,
+    mean: Array | None,
+    buf: Array | None,
+    t: Array,
+    lr: Any,
+    alpha: Any,
+    rest: Any,
+    eps: Any,
+    momentum: Any,
+) -> None:
     """RMSprop with the variance about the running mean (`mean`), momentum (`buf`), or both (Graves 2013)."""
     _decay_square(xp, v, g, alpha, rest, t)
     if mean is None:
@@ -184,8 +281,19 @@ def adagrad(xp: Any, p: Array, g: Array, total: Array, t: Array, lr: Any, eps: A
     xp.subtract(p, t, out=p)
 
 
-def adadelta(xp: Any, p: Array, g: Array, v: Array, change: Array, t: Array, u: Array, lr: Any, rho: Any, rest: Any,
-             eps: Any) -> None:
+def adadelta(
+    xp: Any,
+    p: Array,
+    g: Array,
+    v: Array,
+    change: Array,
+    t: Array,
+    u: Array,
+    lr: Any,
+    rho: Any,
+    rest: Any,
+    eps: Any,
+) -> None:
     """delta = g sqrt(change + eps) / sqrt(v + eps); p -= lr delta (Zeiler 2012)."""
     _decay_square(xp, v, g, rho, rest, t)
     xp.add(v, eps, out=t)
@@ -199,9 +307,21 @@ def adadelta(xp: Any, p: Array, g: Array, v: Array, change: Array, t: Array, u: 
     xp.subtract(p, u, out=p)
 
 
-def rprop(xp: Any, p: Array, g: Array, previous: Array, size: Array, t: Array, u: Array, up: Any, down: Any, low: Any,
-          high: Any) -> None:
-    """Each element's step grows by 1 + up while its gradient keeps its sign, shrinks by 1 - down when it turns.
+def rprop(
+    xp: Any,
+    p: Array,
+    g: Array,
+    previous: Array,
+    size: Array,
+    t: Array,
+    u: Array,
+    up: Any,
+    down: Any,
+    low: Any,
+    high: Any,
+) -> None:
+    """Each element's step grows by 1 + up while its gradient keeps its sign, shrinks by 1 - down when it
+    turns.
 
     After a turn the gradient counts as 0 (Riedmiller and Braun 1993).
     """

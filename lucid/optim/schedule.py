@@ -10,7 +10,8 @@ from .optimizer import Optimizer
 
 
 class LRScheduler:
-    """The base: counts epochs from 0 and writes what `get_lr` returns. last_epoch: -1, or the epoch that a resumed run has done.
+    """The base: counts epochs from 0 and writes what `get_lr` returns. last_epoch: -1, or the epoch that a
+    resumed run has done.
 
     A subclass gives `get_lr()`, a list with one rate per group, for `self.last_epoch`.
     """
@@ -25,8 +26,11 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise CheckpointError(f"{type(self).__name__}: last_epoch={last_epoch} resumes a run, but group {number} has no "
-                                      "'initial_lr'; load the optimizer's state first")
+                raise CheckpointError(
+                    f"{type(self).__name__}: last_epoch={last_epoch} resumes a run, but group {number} has "
+                    "no "
+                    "'initial_lr'; load the optimizer's state first"
+                )
         self.optimizer = optimizer
         self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
@@ -75,16 +79,22 @@ class LRScheduler:
         return {key: _plain(value) for key, value in vars(self).items() if key not in self._transient}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing; the schedule goes on where `state_dict` was taken. The optimizer's rates come with its own state."""
+        """Nothing; the schedule goes on where `state_dict` was taken. The optimizer's rates come with its own
+        state.
+        """
         unknown = [key for key in state_dict if key not in vars(self) or key in self._transient]
         if unknown:
-            raise CheckpointError(f"{type(self).__name__}.load_state_dict: unknown entries {', '.join(map(str, unknown))}; "
-                                  "the state belongs to another schedule")
+            raise CheckpointError(
+                f"{type(self).__name__}.load_state_dict: unknown entries {', '.join(map(str, unknown))}; "
+                "the state belongs to another schedule"
+            )
         vars(self).update({key: _plain(value) for key, value in state_dict.items()})
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, (list, tuple)) else dict(value) if isinstance(value, dict) else value
+    return (
+        list(value) if isinstance(value, (list, tuple)) else dict(value) if isinstance(value, dict) else value
+    )
 
 
 def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[Any]:
@@ -92,5 +102,7 @@ def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[An
     if not isinstance(value, (list, tuple)):
         return [value] * groups
     if len(value) != groups:
-        raise ShapeError(f"{name}: expected {groups} values of {what}, one per parameter group, got {len(value)}")
+        raise ShapeError(
+            f"{name}: expected {groups} values of {what}, one per parameter group, got {len(value)}"
+        )
     return list(value)

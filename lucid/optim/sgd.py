@@ -11,7 +11,8 @@ from .optimizer import Elementwise, Params, in_range
 
 
 class SGD(Elementwise):
-    """p -= lr buf with buf = momentum buf + (1 - dampening) (g + weight_decay p); with nesterov p -= lr (g + momentum buf).
+    """p -= lr buf with buf = momentum buf + (1 - dampening) (g + weight_decay p); with nesterov p -= lr (g +
+    momentum buf).
 
     The first step takes buf = g, without dampening (as PyTorch does). Polyak 1964; Sutskever et al. 2013.
     Raises ShapeError for a negative lr, momentum or weight_decay, or nesterov without momentum.
@@ -24,16 +25,41 @@ class SGD(Elementwise):
     [0.800000011920929, 1.600000023841858]
     """
 
-    def __init__(self, params: Params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
-                 nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+    ) -> None:
         # foreach and fused are accepted for PyTorch's scripts: there is one implementation.
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                                      nesterov=nesterov, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                momentum=momentum,
+                dampening=dampening,
+                weight_decay=weight_decay,
+                nesterov=nesterov,
+                maximize=maximize,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
-        in_range("SGD", lr=(lr, lr >= 0), momentum=(momentum, momentum >= 0), weight_decay=(decay, decay >= 0),
-                 nesterov=(group["nesterov"], not group["nesterov"] or (momentum > 0 and group["dampening"] == 0)))
+        in_range(
+            "SGD",
+            lr=(lr, lr >= 0),
+            momentum=(momentum, momentum >= 0),
+            weight_decay=(decay, decay >= 0),
+            nesterov=(group["nesterov"], not group["nesterov"] or (momentum > 0 and group["dampening"] == 0)),
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
@@ -44,7 +70,9 @@ class SGD(Elementwise):
             loaded.setdefault("step", 1)
         return loaded
 
-    def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
+    def _rule(
+        self, group: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
         momentum, lr, decay = group["momentum"], group["lr"], group["weight_decay"]
         if not momentum:
             return rules.sgd, (lr,), (), decay
@@ -62,14 +90,25 @@ def _blas_rules(dtype: Any, prefix: str) -> dict[Any, Any]:
     def axpy(x: Any, y: Any, a: Any) -> None:
         if not routines:
             from scipy.linalg import blas
+
             routines.extend((getattr(blas, prefix + "axpy"), getattr(blas, prefix + "scal")))
         routines[0](x, y, a=float(a))
 
     def sgd(xp: Any, p: Any, g: Any, t: Any, lr: Any) -> None:
         axpy(g, p, -lr)
 
-    def sgd_momentum(xp: Any, p: Any, g: Any, buf: Any, t: Any, lr: Any, momentum: Any, keep: Any, nesterov: bool,
-                     dampened: bool) -> None:
+    def sgd_momentum(
+        xp: Any,
+        p: Any,
+        g: Any,
+        buf: Any,
+        t: Any,
+        lr: Any,
+        momentum: Any,
+        keep: Any,
+        nesterov: bool,
+        dampened: bool,
+    ) -> None:
         xp.multiply(buf, momentum, out=buf)
         axpy(g, buf, keep)
         if nesterov:
@@ -93,12 +132,27 @@ class ASGD(Elementwise):
     _shared = False
     _numbers = ("step", "eta", "mu")
 
-    def __init__(self, params: Params, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
-                 weight_decay: float = 0.0, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize))
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize)
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
-        in_range("ASGD", lr=(group["lr"], group["lr"] >= 0), weight_decay=(group["weight_decay"], group["weight_decay"] >= 0))
+        in_range(
+            "ASGD",
+            lr=(group["lr"], group["lr"] >= 0),
+            weight_decay=(group["weight_decay"], group["weight_decay"] >= 0),
+        )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return ("ax",)
@@ -106,7 +160,9 @@ class ASGD(Elementwise):
     def _new_state(self, group: dict[str, Any], param: Any) -> dict[str, Any]:
         return super()._new_state(group, param) | {"eta": group["lr"], "mu": 1.0}
 
-    def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
+    def _rule(
+        self, group: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
         lr, lambd, eta, mu, step = group["lr"], group["lambd"], state["eta"], state["mu"], state["step"]
         state["eta"] = lr / (1.0 + lambd * lr * step) ** group["alpha"]
         state["mu"] = 1.0 / max(1.0, step - group["t0"])
@@ -121,8 +177,15 @@ class Rprop(Elementwise):
 
     _spare = 2
 
-    def __init__(self, params: Params, lr: float = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
-                 step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False) -> None:
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        maximize: bool = False,
+    ) -> None:
         super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize))
 
     def _check_options(self, group: dict[str, Any]) -> None:
@@ -137,6 +200,8 @@ class Rprop(Elementwise):
         lr = complex(group["lr"], group["lr"]) if param.dtype.kind == "c" else group["lr"]
         return {"step": 0, "prev": self._filled(param, 0.0), "step_size": self._filled(param, lr)}
 
-    def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
+    def _rule(
+        self, group: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
         (down, up), (low, high) = group["etas"], group["step_sizes"]
         return rules.rprop, (up - 1.0, 1.0 - down, low, high), (), 0.0

@@ -110,6 +110,7 @@ def backend_of(device: Device | str | None = None) -> Backend:
     with _lock:
         if device.type == "cpu":
             from .numpy_backend import NumpyBackend
+
             return Backend._all.setdefault(Device("cpu"), NumpyBackend(Device("cpu")))
         return _open_cuda(device)
 
@@ -118,6 +119,8 @@ def _open_cuda(device: Device) -> Backend:
     try:
         from . import cupy_backend
     except ImportError as error:
-        raise DeviceError(f"device {device}: CuPy cannot be imported ({error}); install it with pip install 'lucid-autograd[cuda13]' "
-                          "(driver for CUDA 12: [cuda12]), or use device 'cpu'") from error
+        raise DeviceError(
+            f"device {device}: CuPy cannot be imported ({error}); install it with pip install 'lucid-autograd[cuda13]' "
+            "(driver for CUDA 12: [cuda12]), or use device 'cpu'"
+        ) from error
     return cupy_backend.open_backend(device)

@@ -36,7 +36,9 @@ class Device:
                 raise DeviceError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {type + ':' + number!r}")
             index = int(number)
         if type not in TYPES:
-            raise DeviceError(f"device: expected one of {', '.join(TYPES)} (with ':N' for one GPU of several), got {type!r}")
+            raise DeviceError(
+                f"device: expected one of {', '.join(TYPES)} (with ':N' for one GPU of several), got {type!r}"
+            )
         if type == "cpu" and index not in (None, 0):
             raise DeviceError(f"device: there is one 'cpu', got index {index}")
         self.type, self.index = type, None if type == "cpu" else index
@@ -49,7 +51,11 @@ class Device:
         return hash((self.type, self.index))
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        return (
+            f"device(type={self.type!r})"
+            if self.index is None
+            else f"device(type={self.type!r}, index={self.index})"
+        )
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"

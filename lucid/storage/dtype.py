@@ -30,13 +30,43 @@ complex128 = np.dtype(np.complex128)
 
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 NAMES = {
-    "bool": bool_, "uint8": uint8, "int8": int8, "int16": int16, "short": int16, "int32": int32, "int": int32, "int64": int64, "long": int64,
-    "float16": float16, "half": float16, "bfloat16": bfloat16, "float32": float32, "float": float32, "float64": float64, "double": float64,
-    "complex64": complex64, "cfloat": complex64, "complex128": complex128, "cdouble": complex128,
+    "bool": bool_,
+    "uint8": uint8,
+    "int8": int8,
+    "int16": int16,
+    "short": int16,
+    "int32": int32,
+    "int": int32,
+    "int64": int64,
+    "long": int64,
+    "float16": float16,
+    "half": float16,
+    "bfloat16": bfloat16,
+    "float32": float32,
+    "float": float32,
+    "float64": float64,
+    "double": float64,
+    "complex64": complex64,
+    "cfloat": complex64,
+    "complex128": complex128,
+    "cdouble": complex128,
 }
-_CATEGORY = {bool_: 0, **dict.fromkeys((uint8, int8, int16, int32, int64), 1), **dict.fromkeys((float16, bfloat16, float32, float64), 2), complex64: 3, complex128: 3}
+_CATEGORY = {
+    bool_: 0,
+    **dict.fromkeys((uint8, int8, int16, int32, int64), 1),
+    **dict.fromkeys((float16, bfloat16, float32, float64), 2),
+    complex64: 3,
+    complex128: 3,
+}
 _PYTHON = {bool: bool_, int: int64, float: None, complex: None}
-COMPLEX_OF = {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
+COMPLEX_OF = {
+    float16: complex64,
+    bfloat16: complex64,
+    float32: complex64,
+    float64: complex128,
+    complex64: complex64,
+    complex128: complex128,
+}
 REAL_OF = {complex64: float32, complex128: float64}
 
 _default = [float32]
@@ -74,7 +104,9 @@ def as_dtype(dtype: Any) -> DType:
             found = None
         found = found if found in _CATEGORY else None
     if found is None:
-        raise DtypeError(f"dtype: expected one of {', '.join(d.name for d in ALL)}, got {dtype!r}; convert the data first")
+        raise DtypeError(
+            f"dtype: expected one of {', '.join(d.name for d in ALL)}, got {dtype!r}; convert the data first"
+        )
     return ALL[ALL.index(found)]
 
 
@@ -139,7 +171,15 @@ def result_type(operands: Iterable[tuple[DType, int]]) -> DType:
 
 def of_number(value: Any, dtype: DType) -> DType:
     """The dtype that the Python number `value` takes beside a tensor of `dtype`."""
-    kind = 0 if isinstance(value, (bool, np.bool_)) else 1 if isinstance(value, (int, np.integer)) else 2 if isinstance(value, (float, np.floating)) else 3
+    kind = (
+        0
+        if isinstance(value, (bool, np.bool_))
+        else 1
+        if isinstance(value, (int, np.integer))
+        else 2
+        if isinstance(value, (float, np.floating))
+        else 3
+    )
     if kind <= _CATEGORY[dtype]:
         return dtype
     if kind == 3:

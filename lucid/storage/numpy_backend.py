@@ -24,6 +24,7 @@ def keep_freed_blocks() -> bool:
     if os.environ.get("LUCID_MALLOC") == "default" or not sys.platform.startswith("linux"):
         return False
     import ctypes
+
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -63,6 +64,7 @@ class NumpyBackend(Backend):
 
     def memory(self) -> dict[str, int]:
         import resource
+
         # ru_maxrss is in KB on Linux and in bytes on macOS (getrusage(2)).
         unit = 1 if sys.platform == "darwin" else 1024
         return {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}

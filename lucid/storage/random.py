@@ -1,18 +1,20 @@
 """Random numbers that are the same on every device: a counter-based generator in array arithmetic.
 
-The generator is Philox 4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
-DOI 10.1145/2063384.2063405). The stream of a seed is a fixed sequence of 32-bit words: word i is lane i % 4 of the block
-with counter (lo(i // 4), hi(i // 4), 0, 0) and key (lo(seed), hi(seed)). The state is (seed, offset), where offset counts
-blocks; a draw of n words takes blocks offset .. offset + ceil(n / 4) - 1. A CUDA kernel that computes its words itself
-therefore uses counter offset + element // 4 and lane element % 4, and gets the numbers of the CPU.
+The generator is Philox 4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+2011, DOI 10.1145/2063384.2063405). The stream of a seed is a fixed sequence of 32-bit words: word i is lane i
+% 4 of the block with counter (lo(i // 4), hi(i // 4), 0, 0) and key (lo(seed), hi(seed)). The state is (seed,
+offset), where offset counts blocks; a draw of n words takes blocks offset .. offset + ceil(n / 4) - 1. A CUDA
+kernel that computes its words itself therefore uses counter offset + element // 4 and lane element % 4, and
+gets the numbers of the CPU.
 
-Uniforms, integers, masks and permutations are bit-equal on all devices; normals and exponentials go through the device's
-log, sin and cos and agree to a few units in the last place.
+Uniforms, integers, masks and permutations are bit-equal on all devices; normals and exponentials go through
+the device's log, sin and cos and agree to a few units in the last place.
 
-Cost on the CPU (one core, NumPy 2.4, while another process ran): 5.5 ns per word in blocks of 8192 counters, which stay in
-the L2 cache; per element float32 uniform 8.5 ns, normal 12 ns, mask 7.5 ns, int64 integer 21 ns. NumPy's own PCG64 takes 1.8
-and 8.7 ns for the first two in the same run: that is the price of equal numbers on all devices. A small draw takes its words
-from the block made last: a mask of 100 elements costs 5.6 us.
+Cost on the CPU (one core, NumPy 2.4, while another process ran): 5.5 ns per word in blocks of 8192 counters,
+which stay in the L2 cache; per element float32 uniform 8.5 ns, normal 12 ns, mask 7.5 ns, int64 integer 21
+ns. NumPy's own PCG64 takes 1.8 and 8.7 ns for the first two in the same run: that is the price of equal
+numbers on all devices. A small draw takes its words from the block made last: a mask of 100 elements costs
+5.6 us.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW32 = 0xFFFFFFFF
 _LOW64 = (1 << 64) - 1
-_ROUNDS = 10
+_ROUNDS = 9
 
-# Counters per block. CPU: three scratch arrays of [2, 8192] uint64 are 384 KB and stay in L2. GPU: one launch per operation.
+# Counters per block. CPU: three scratch arrays of [2, 8192] uint64 are 384 KB and stay in L2. GPU: one launch
+# per operation.
 CPU_BLOCK = 8192
 GPU_BLOCK = 1 << 22
 
@@ -49,12 +52,18 @@ _UNIFORM_BITS = {"float16": 11, "bfloat16": 8, "float32": 24}
 def philox(xp: Any, even: Any, odd: Any, seed: int) -> tuple[Any, Any]:
     """Words (0, 2) and (1, 3) of Philox blocks: two uint64 arrays [2, n] holding 32-bit values.
 
-    even: uint64 [2, n], counter words 0 and 2 of each block; odd: counter words 1 and 3. Both are overwritten.
+    even: uint64 [2, n], counter words 0 and 2 of each block; odd: counter words 1 and 3. Both are
+    overwritten.
     """
     multiplier = xp.asarray(_MULTIPLIERS, dtype="uint64").reshape(2, 1)
     # Bumped keys of all rounds at once: on a GPU one transfer instead of ten.
-    keys = xp.asarray([[[(seed + r * _WEYL[0]) & _LOW32], [((seed >> 32) + r * _WEYL[1]) & _LOW32]] for r in range(_ROUNDS)],
-                      dtype="uint64")
+    keys = xp.asarray(
+        [
+            [[(seed + r * _WEYL[0]) & _LOW32], [((seed >> 32) + r * _WEYL[1]) & _LOW32]]
+            for r in range(_ROUNDS)
+        ],
+        dtype="uint64",
+    )
     low, shift = xp.uint64(_LOW32), xp.uint64(32)
     product = xp.empty_like(even)
     crossed = product[::-1]
@@ -82,8 +91,8 @@ def philox_words(xp: Any, seed: int, block: int, n: int) -> Any:
 class Generator:
     """A stream of random numbers on one device, with PyTorch's methods for its state.
 
-    Draws from several threads are safe: each takes its own part of the stream. The draw methods (`uniform`, `normal`,
-    `integers`, `bernoulli_mask`, `permutation`, `exponential`) return raw arrays of the device.
+    Draws from several threads are safe: each takes its own part of the stream. The draw methods (`uniform`,
+    `normal`, `integers`, `bernoulli_mask`, `permutation`, `exponential`) return raw arrays of the device.
 
     >>> g = Generator("cpu").manual_seed(7)
     >>> g.integers(0, 10, (5,)).tolist() == Generator("cpu").manual_seed(7).integers(0, 10, (5,)).tolist()
@@ -97,7 +106,8 @@ class Generator:
         self._device = device.device if isinstance(device, Backend) else Device(device)
         self._lock = threading.Lock()
         self._seed, self._offset = _DEFAULT_SEED, 0
-        # (seed, block number, its words): replaced, never rewritten, so that a draw may read it without the lock.
+        # (seed, block number, its words): replaced, never rewritten, so that a draw may read it without the
+        # lock.
         self._cached: tuple[int, int, Any] = (-1, -1, None)
 
     def __repr__(self) -> str:
@@ -150,7 +160,9 @@ class Generator:
         try:
             seed, offset = (int(value) for value in state)
         except (TypeError, ValueError):
-            raise DtypeError(f"set_state: expected (seed, offset) as get_state gives it, got {state!r}") from None
+            raise DtypeError(
+                f"set_state: expected (seed, offset) as get_state gives it, got {state!r}"
+            ) from None
         with self._lock:
             self._seed, self._offset = checked_seed(seed), offset & _LOW64
         return self
@@ -160,7 +172,9 @@ class Generator:
         return Generator(self._backend or self._device).set_state(self.get_state())
 
     def reserve(self, words: int) -> tuple[int, int]:
-        """(seed, offset) of a part of the stream with `words` words, which no other draw will use: for kernels."""
+        """(seed, offset) of a part of the stream with `words` words, which no other draw will use: for
+        kernels.
+        """
         with self._lock:
             offset = self._offset
             self._offset = (offset + (words + 3) // 4) & _LOW64
@@ -205,42 +219,55 @@ class Generator:
 
     def words(self, n: int) -> Any:
         """uint32 [n]: the next words of the stream."""
+
         def copy(xp: Any, words: Any, out: Any) -> None:
             out[...] = words
+
         return self._fill((n,), "uint32", 1, copy)
 
     # ---- distributions ----
 
     def uniform(self, shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None) -> Any:
-        """Numbers in [low, high): multiples of 2**-24 (float32), 2**-53 (float64), 2**-11 (float16), 2**-8 (bfloat16), scaled."""
+        """Numbers in [low, high): multiples of 2**-24 (float32), 2**-53 (float64), 2**-11 (float16), 2**-8
+        (bfloat16), scaled.
+        """
         dtype = floating("uniform", dtype)
         bits = _UNIFORM_BITS.get(dtype.name)
         if bits is None:
-            return self._scaled(self._fill(shape, dtype, 2, _unit_float64), low, high)
+            return self._scaled(self._fill(shape, dtype, 2, _unit_float64), low, high, dtype)
+
         def unit(xp: Any, words: Any, out: Any) -> None:
             out[...] = words >> xp.uint32(32 - bits)
-            out *= dtype.type(2.0**-bits)
-        return self._scaled(self._fill(shape, dtype, 1, unit), low, high)
+            out *= 2.0**-bits
 
-    def _scaled(self, unit: Any, low: float, high: float) -> Any:
+        out = self._scaled(self._fill(shape, "float32", 1, unit), low, high, dtype)
+        return out if out.dtype == dtype else out.astype(dtype)
+
+    def _scaled(self, unit: Any, low: float, high: float, dtype: Any) -> Any:
         if (low, high) != (0.0, 1.0):
-            kind = unit.dtype.type
-            unit *= kind(high - low)
+            unit *= high - low
             if low != 0.0:
-                unit += kind(low)
+                unit += low
                 # low + (high - low) u may round to high; for low = 0 it cannot.
                 if high > low:
-                    self.backend.xp.minimum(unit, np.nextafter(kind(high), kind(low)), out=unit)
+                    below = np.nextafter(dtype.type(high), dtype.type(low))
+                    self.backend.xp.minimum(unit, float(below), out=unit)
         return unit
 
     def normal(self, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None) -> Any:
-        """Normal numbers by Box-Muller: words (0, 1) and (2, 3) of a block make two each (float64: all four make two).
+        """Normal numbers by Box-Muller: words (0, 1) and (2, 3) of a block make two each (float64: all four
+        make two).
 
         float32 uses 32-bit uniforms, so that |z| reaches 6.76; 16-bit dtypes are rounded from float32.
         """
         dtype = floating("normal", dtype)
         wide = dtype.itemsize == 8
-        out = self._fill(shape, "float64" if wide else "float32", 2 if wide else 1, _box_muller64 if wide else _box_muller32)
+        out = self._fill(
+            shape,
+            "float64" if wide else "float32",
+            2 if wide else 1,
+            _box_muller64 if wide else _box_muller32,
+        )
         if std != 1.0:
             out *= std
         if mean != 0.0:
@@ -251,6 +278,7 @@ class Generator:
         """Exponential numbers > 0 with density rate exp(-rate x)."""
         dtype = floating("exponential", dtype)
         wide = dtype.itemsize == 8
+
         def inverse(xp: Any, words: Any, out: Any) -> None:
             if wide:
                 _unit_float64(xp, words, out)
@@ -261,19 +289,21 @@ class Generator:
             xp.minimum(out, 1.0 - 2.0**-53 if wide else 1.0 - 2.0**-24, out=out)
             xp.log(out, out=out)
             out *= -1.0 / rate
+
         out = self._fill(shape, "float64" if wide else "float32", 2 if wide else 1, inverse)
         return out if out.dtype == dtype else out.astype(dtype)
 
     def integers(self, low: int, high: int, shape: Any, dtype: Any = "int64") -> Any:
         """Integers in [low, high), from 64 random bits each.
 
-        Multiply and shift for ranges to 2**32, remainder beyond; a value's probability is wrong by at most a factor of
-        1 + (high - low) / 2**64 (below 2.4e-10 for ranges to 2**32).
+        Multiply and shift for ranges to 2**32, remainder beyond; a value's probability is wrong by at most a
+        factor of 1 + (high - low) / 2**64 (below 2.4e-10 for ranges to 2**32).
         """
         span = int(high) - int(low)
         if not 0 < span <= 1 << 64:
             raise ShapeError(f"integers: expected low < high, got low={low}, high={high}")
         dtype = as_dtype(dtype)
+
         def scaled(xp: Any, words: Any, out: Any) -> None:
             first, second = words[0::2].astype("uint64"), words[1::2].astype("uint64")
             if span <= 1 << 32:
@@ -288,20 +318,23 @@ class Generator:
                 second |= first
                 if span < 1 << 64:
                     second %= xp.uint64(span)
-            second += xp.uint64(int(low) & _LOW64)    # Two's complement: also right for a negative low.
+            second += xp.uint64(int(low) & _LOW64)  # Two's complement: also right for a negative low.
             out[...] = second.view("int64")
+
         return self._fill(shape, dtype, 2, scaled)
 
     def bernoulli_mask(self, shape: Any, p: float) -> Any:
-        """bool: True with probability `p`, where word < p 2**32 (p is exact to 2**-32). One word per element."""
+        """bool: True with probability `p` (exact to 2**-32), where word < p 2**32. One word per element."""
         if not 0.0 <= p <= 1.0:
             raise ShapeError(f"bernoulli: expected a probability in [0, 1], got {p}")
         threshold = round(p * 2.0**32)
+
         def below(xp: Any, words: Any, out: Any) -> None:
             if threshold > _LOW32:
                 out[...] = True
             else:
                 xp.less(words, xp.uint32(threshold), out=out)
+
         return self._fill(shape, "bool", 1, below)
 
     def permutation(self, n: int) -> Any:
@@ -313,10 +346,13 @@ class Generator:
             out[...] = words[1::2]
             out <<= xp.uint64(32)
             out |= words[0::2]
+
         return self._fill((n,), "uint64", 2, join)
 
     def host(self) -> np.random.Generator:
-        """A NumPy generator seeded from this stream, for distributions that need loops (Poisson, gamma, binomial)."""
+        """A NumPy generator seeded from this stream, for distributions that need loops (Poisson, gamma,
+        binomial).
+        """
         seed, offset = self.reserve(4)
         return np.random.Generator(np.random.Philox(key=[seed, offset]))
 
@@ -384,7 +420,7 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     return shape
 
 
-_DEFAULT_SEED = 67280421310721    # PyTorch's default_rng_seed_val: a program without a seed is repeatable too.
+_DEFAULT_SEED = 67280421310721  # PyTorch's default_rng_seed_val: a program without a seed is repeatable too.
 _default_lock = threading.Lock()
 _defaults: dict[Backend, Generator] = {}
 _last_seed = [_DEFAULT_SEED]
@@ -413,15 +449,19 @@ def generator_for(generator: Generator | None, backend: Backend) -> Generator:
     if generator is None:
         return default_generator(backend)
     if generator.backend is not backend:
-        raise DeviceError(f"generator: expected one on {backend.device}, got one on {generator.device}; "
-                          f"make it with lucid.Generator('{backend.device}')")
+        raise DeviceError(
+            f"generator: expected one on {backend.device}, got one on {generator.device}; "
+            f"make it with lucid.Generator('{backend.device}')"
+        )
     return generator
 
 
 def fork_default_generators(args: Any = ()) -> Callable[[], Any]:
-    """A function that gives contexts in which the default generators are again as they are now (and afterwards as before).
+    """A function that gives contexts in which the default generators are again as they are now (and
+    afterwards as before).
 
-    For recomputation: `with state(): ...` draws the numbers that were drawn after `state = fork_default_generators()`.
+    For recomputation: `with state(): ...` draws the numbers that were drawn after `state =
+    fork_default_generators()`.
     """
     default_generator("cpu")
     for arg in args:
@@ -440,4 +480,5 @@ def fork_default_generators(args: Any = ()) -> Callable[[], Any]:
         finally:
             for generator, state in now:
                 generator.set_state(state)
+
     return restored

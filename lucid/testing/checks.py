@@ -29,11 +29,16 @@ def _tuple(out: Any) -> tuple[Any, ...]:
     return out if isinstance(out, tuple) else (out,)
 
 
-def tensors_of(case: Case, device: str, requires: list[int] | None = None, layout: Any = None, dtype: Any = None) -> list[Any]:
+def tensors_of(
+    case: Case, device: str, requires: list[int] | None = None, layout: Any = None, dtype: Any = None
+) -> list[Any]:
     """The case's tensors on a device; those at `requires` (all differentiable ones by default) require grad."""
     requires = case.differentiable if requires is None else requires
     backend = backend_of(device)
-    return [None if a is None else _wrap(layout(backend.xp, a) if layout else a, backend, i in requires) for i, a in enumerate(case.device_arrays(device, dtype))]
+    return [
+        None if a is None else _wrap(layout(backend.xp, a) if layout else a, backend, i in requires)
+        for i, a in enumerate(case.device_arrays(device, dtype))
+    ]
 
 
 def call(case: Case, values: list[Any]) -> tuple[Any, ...]:
@@ -49,8 +54,15 @@ def _function(case: Case, device: str) -> Any:
         values = list(fixed)
         for i, x in zip(case.differentiable, xs, strict=True):
             values[i] = x
-        outs = [o for o, name in zip(call(case, values), case.op.outputs if not case.op.composite else ("out",) * 99, strict=False) if case.op.composite or name in case.op.diff]
+        outs = [
+            o
+            for o, name in zip(
+                call(case, values), case.op.outputs if not case.op.composite else ("out",) * 99, strict=False
+            )
+            if case.op.composite or name in case.op.diff
+        ]
         return outs[0] if len(outs) == 1 else outs
+
     return f
 
 
@@ -61,16 +73,28 @@ def forward(case: Case, device: str) -> None:
     raw = _tuple(case.raw(device, values))
     for a, b in zip(values, before, strict=True):
         if a is not None:
-            np.testing.assert_array_equal(_host(device, a), _host(device, b), err_msg=f"{case}: changed its input")
+            np.testing.assert_array_equal(
+                _host(device, a), _host(device, b), err_msg=f"{case}: changed its input"
+            )
     outs = call(case, tensors_of(case, device))
     for r, o in zip(raw, outs, strict=True):
-        np.testing.assert_array_equal(_host(device, r), _host(device, o.storage.array), err_msg=f"{case}: raw and recorded forward differ")
+        np.testing.assert_array_equal(
+            _host(device, r),
+            _host(device, o.storage.array),
+            err_msg=f"{case}: raw and recorded forward differ",
+        )
         assert o.device.type == backend_of(device).device.type
     reference = reference_of(case.op)
     if reference is not None:
         args, kwargs = case.arguments([None if a is None else a.copy() for a in case.arrays])
         for r, e in zip(raw, _tuple(reference(*args, **kwargs)), strict=False):
-            np.testing.assert_allclose(_host(device, r), np.asarray(e), rtol=1e-7, atol=1e-9, err_msg=f"{case}: differs from its reference")
+            np.testing.assert_allclose(
+                _host(device, r),
+                np.asarray(e),
+                rtol=1e-7,
+                atol=1e-9,
+                err_msg=f"{case}: differs from its reference",
+            )
 
 
 def no_aliasing(case: Case, device: str) -> None:
@@ -80,9 +104,15 @@ def no_aliasing(case: Case, device: str) -> None:
         for t in tensors:
             if t is None or not t.numel() or not o.numel():
                 continue
-            shares = backend_of(device).xp.may_share_memory(o.storage.array, t.storage.array) and o.storage.array.base is not None or o.storage.array is t.storage.array
+            shares = (
+                backend_of(device).xp.may_share_memory(o.storage.array, t.storage.array)
+                and o.storage.array.base is not None
+                or o.storage.array is t.storage.array
+            )
             if shares and not case.op.composite:
-                assert o.storage.root is t.storage.root, f"{case}: the output shares memory with an input but not its version; declare view=True or copy"
+                assert o.storage.root is t.storage.root, (
+                    f"{case}: the output shares memory with an input but not its version; declare view=True or copy"
+                )
 
 
 def first_order(case: Case, device: str) -> None:
@@ -99,28 +129,51 @@ def second_order(case: Case, device: str) -> None:
         gradgradcheck(_function(case, device), xs, rtol=1e-4, atol=1e-6)
 
 
-def _grads(case: Case, device: str, requires: list[int], create_graph: bool = False, layout: Any = None, dtype: Any = None) -> list[Any]:
+def _grads(
+    case: Case,
+    device: str,
+    requires: list[int],
+    create_graph: bool = False,
+    layout: Any = None,
+    dtype: Any = None,
+) -> list[Any]:
     tensors = tensors_of(case, device, requires, layout, dtype)
     outs = [o for o in call(case, tensors) if o.requires_grad]
     if not outs:
         return [None] * len(requires)
     rng = np.random.default_rng(1)
-    seeds = [_wrap(backend_of(device).from_numpy(np.asarray(rng.standard_normal(o.shape), o.dtype)), o.storage.backend) for o in outs]
-    return [None if g is None else _host(device, g.storage.array) for g in Engine.grad(outs, seeds, [tensors[i] for i in requires], create_graph=create_graph)]
+    seeds = [
+        _wrap(
+            backend_of(device).from_numpy(np.asarray(rng.standard_normal(o.shape), o.dtype)),
+            o.storage.backend,
+        )
+        for o in outs
+    ]
+    return [
+        None if g is None else _host(device, g.storage.array)
+        for g in Engine.grad(outs, seeds, [tensors[i] for i in requires], create_graph=create_graph)
+    ]
 
 
 def _equal(case: Case, a: list[Any], b: list[Any], what: str, rtol: float = RTOL, atol: float = ATOL) -> None:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         assert (x is None) == (y is None), f"{case}: {what}: gradient {i} is None on one side only"
         if x is not None:
-            assert x.shape == y.shape and x.dtype == y.dtype, f"{case}: {what}: gradient {i} is {x.dtype}{x.shape} against {y.dtype}{y.shape}"
+            assert x.shape == y.shape and x.dtype == y.dtype, (
+                f"{case}: {what}: gradient {i} is {x.dtype}{x.shape} against {y.dtype}{y.shape}"
+            )
             np.testing.assert_allclose(x, y, rtol=rtol, atol=atol, err_msg=f"{case}: {what}")
 
 
 def raw_equals_recorded(case: Case, device: str) -> None:
     """First-order gradients are the same on raw arrays and recorded (create_graph)."""
     if case.differentiable:
-        _equal(case, _grads(case, device, case.differentiable), _grads(case, device, case.differentiable, create_graph=True), "raw against recorded")
+        _equal(
+            case,
+            _grads(case, device, case.differentiable),
+            _grads(case, device, case.differentiable, create_graph=True),
+            "raw against recorded",
+        )
 
 
 def masks(case: Case, device: str) -> None:
@@ -129,7 +182,12 @@ def masks(case: Case, device: str) -> None:
     full = _grads(case, device, which)
     for bits in range(1, (1 << min(len(which), 4)) - 1):
         chosen = [i for k, i in enumerate(which) if bits >> k & 1]
-        _equal(case, _grads(case, device, chosen), [g for i, g in zip(which, full, strict=True) if i in chosen], f"with only inputs {chosen} requiring grad")
+        _equal(
+            case,
+            _grads(case, device, chosen),
+            [g for i, g in zip(which, full, strict=True) if i in chosen],
+            f"with only inputs {chosen} requiring grad",
+        )
 
 
 def _strided(xp: Any, a: Any) -> Any:
@@ -146,14 +204,26 @@ def layouts(case: Case, device: str) -> None:
     dense = call(case, tensors_of(case, device))
     loose = call(case, tensors_of(case, device, layout=_strided))
     for a, b in zip(dense, loose, strict=True):
-        np.testing.assert_allclose(_host(device, a.storage.array), _host(device, b.storage.array), rtol=RTOL, atol=ATOL, err_msg=f"{case}: non-contiguous input")
+        np.testing.assert_allclose(
+            _host(device, a.storage.array),
+            _host(device, b.storage.array),
+            rtol=RTOL,
+            atol=ATOL,
+            err_msg=f"{case}: non-contiguous input",
+        )
     if case.differentiable:
-        _equal(case, _grads(case, device, case.differentiable), _grads(case, device, case.differentiable, layout=_strided), "non-contiguous inputs")
+        _equal(
+            case,
+            _grads(case, device, case.differentiable),
+            _grads(case, device, case.differentiable, layout=_strided),
+            "non-contiguous inputs",
+        )
 
 
 def no_grad_same(case: Case, device: str) -> None:
     """Without recording the outputs are the same, and carry no history."""
     from ..autograd.mode import no_grad
+
     with no_grad():
         outs = call(case, tensors_of(case, device))
     for o, r in zip(outs, call(case, tensors_of(case, device)), strict=True):
@@ -166,9 +236,22 @@ def devices_agree(case: Case, device: str) -> None:
     if device == "cpu":
         return
     for a, b in zip(call(case, tensors_of(case, device)), call(case, tensors_of(case, "cpu")), strict=True):
-        np.testing.assert_allclose(_host(device, a.storage.array), b.storage.array, rtol=1e-7, atol=1e-9, err_msg=f"{case}: device values")
+        np.testing.assert_allclose(
+            _host(device, a.storage.array),
+            b.storage.array,
+            rtol=1e-7,
+            atol=1e-9,
+            err_msg=f"{case}: device values",
+        )
     if case.differentiable:
-        _equal(case, _grads(case, device, case.differentiable), _grads(case, "cpu", case.differentiable), "device gradients", 1e-7, 1e-9)
+        _equal(
+            case,
+            _grads(case, device, case.differentiable),
+            _grads(case, "cpu", case.differentiable),
+            "device gradients",
+            1e-7,
+            1e-9,
+        )
 
 
 def accelerated_equals_generic(case: Case, device: str) -> None:
@@ -191,7 +274,13 @@ def accelerated_equals_generic(case: Case, device: str) -> None:
         op.plans.update(plans)
         backend_of(device).F.__dict__.pop(op.name, None)
     for a, b in zip(values, generic, strict=True):
-        np.testing.assert_allclose(_host(device, a.storage.array), _host(device, b.storage.array), rtol=1e-7, atol=1e-9, err_msg=f"{case}: accelerated forward")
+        np.testing.assert_allclose(
+            _host(device, a.storage.array),
+            _host(device, b.storage.array),
+            rtol=1e-7,
+            atol=1e-9,
+            err_msg=f"{case}: accelerated forward",
+        )
     _equal(case, grads, slow, "accelerated gradients", 1e-7, 1e-9)
 
 
@@ -201,16 +290,30 @@ def low_precision(case: Case, device: str, dtype: str) -> None:
     The bound is on the norm: 40 units in the last place times the size of the data, plus what the rounded inputs themselves cause.
     """
     from ..storage.dtype import as_dtype
+
     d = as_dtype(dtype)
-    eps = 2.0 ** -10 if dtype == "float16" else 2.0 ** -7
-    rounded = [None if a is None else a.astype(d).astype(a.dtype) if as_dtype(a.dtype).num >= 11 and a.dtype.kind != "c" else a for a in case.arrays]
+    eps = 2.0**-10 if dtype == "float16" else 2.0**-7
+    rounded = [
+        None
+        if a is None
+        else a.astype(d).astype(a.dtype)
+        if as_dtype(a.dtype).num >= 11 and a.dtype.kind != "c"
+        else a
+        for a in case.arrays
+    ]
     exact = _tuple(case.raw("cpu", rounded))
     for got, want in zip(call(case, tensors_of(case, device, [], dtype=d)), exact, strict=True):
         g, w = _host(device, got.storage.array).astype(np.float64), np.asarray(want, np.float64)
         if not w.size or not np.isfinite(w).all() or np.abs(w).max() > 1e4:
             continue
         if as_dtype(got.dtype).num >= 11:
-            np.testing.assert_allclose(g, w, rtol=40 * eps, atol=40 * eps * max(1.0, float(np.abs(w).max())), err_msg=f"{case}: {dtype}")
+            np.testing.assert_allclose(
+                g,
+                w,
+                rtol=40 * eps,
+                atol=40 * eps * max(1.0, float(np.abs(w).max())),
+                err_msg=f"{case}: {dtype}",
+            )
 
 
 def is_tensor(x: Any) -> bool:
@@ -218,4 +321,15 @@ def is_tensor(x: Any) -> bool:
     return isinstance(x, Tensor)
 
 
-ALL = (forward, no_aliasing, first_order, second_order, raw_equals_recorded, masks, layouts, no_grad_same, devices_agree, accelerated_equals_generic)
+ALL = (
+    forward,
+    no_aliasing,
+    first_order,
+    second_order,
+    raw_equals_recorded,
+    masks,
+    layouts,
+    no_grad_same,
+    devices_agree,
+    accelerated_equals_generic,
+)

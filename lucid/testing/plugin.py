@@ -18,7 +18,11 @@ NAMES = ("cpu", "cuda", "cuda-sim")
 
 def pytest_addoption(parser: Any) -> None:
     """Nothing; adds `--device`."""
-    parser.addoption("--device", default="cpu,cuda", help="devices for tests that take the `device` fixture: a comma list of " + ", ".join(NAMES))
+    parser.addoption(
+        "--device",
+        default="cpu,cuda",
+        help="devices for tests that take the `device` fixture: a comma list of " + ", ".join(NAMES),
+    )
 
 
 def pytest_configure(config: Any) -> None:
@@ -52,6 +56,7 @@ def why_not(name: str, config: Any) -> str | None:
         return config.stash[_REASON]
     from ..errors import DeviceError
     from ..storage.backend import backend_of
+
     try:
         backend_of("cuda")
     except DeviceError as error:
@@ -61,7 +66,9 @@ def why_not(name: str, config: Any) -> str | None:
 
 def pytest_generate_tests(metafunc: Any) -> None:
     """Nothing; runs a test once per device when it takes `device`."""
-    if "device" in metafunc.fixturenames and "device" not in {m.args[0] for m in metafunc.definition.iter_markers("parametrize") if m.args}:
+    if "device" in metafunc.fixturenames and "device" not in {
+        m.args[0] for m in metafunc.definition.iter_markers("parametrize") if m.args
+    }:
         params = []
         for name in metafunc.config.getoption("--device").split(","):
             reason = why_not(name, metafunc.config)

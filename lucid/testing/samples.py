@@ -29,7 +29,9 @@ class Case:
             self.arrays = [self._array(a, rng) for a in sample.args]
         else:
             given = dict(zip(names, sample.args, strict=False)) | sample.kwargs
-            self.arrays = [self._array(given[t], rng) if given.get(t) is not None else None for t in op.tensors]
+            self.arrays = [
+                self._array(given[t], rng) if given.get(t) is not None else None for t in op.tensors
+            ]
         self.statics: dict[str, Any] = {}
         for p in op.parameters:
             if p.name in op.statics:
@@ -48,24 +50,37 @@ class Case:
             return a if a.dtype.kind in "ib" else a.astype(self.dtype)
         kind = as_dtype(spec.dtype).kind
         if kind in "iu":
-            return rng.integers(int(spec.low or 0), int(spec.high if spec.high is not None else 10), spec.shape).astype(spec.dtype)
+            return rng.integers(
+                int(spec.low or 0), int(spec.high if spec.high is not None else 10), spec.shape
+            ).astype(spec.dtype)
         if kind == "b":
             return rng.random(spec.shape) < 0.5
         dtype = self.dtype if spec.dtype == "float64" else spec.dtype
-        a = rng.standard_normal(spec.shape) if spec.low is None and spec.high is None else rng.uniform(0.0 if spec.low is None else spec.low, 1.0 if spec.high is None else spec.high, spec.shape)
+        a = (
+            rng.standard_normal(spec.shape)
+            if spec.low is None and spec.high is None
+            else rng.uniform(
+                0.0 if spec.low is None else spec.low, 1.0 if spec.high is None else spec.high, spec.shape
+            )
+        )
         if as_dtype(dtype).kind == "c":
             a = a + 1j * rng.standard_normal(spec.shape) * 0.5
         for kink in self.sample.avoid:
             near = np.abs(a - kink) < KINK_DISTANCE
-            a = np.where(near, kink + np.where(np.real(a) >= kink, 1.0, -1.0) * (KINK_DISTANCE + np.abs(a - kink)), a)
+            a = np.where(
+                near, kink + np.where(np.real(a) >= kink, 1.0, -1.0) * (KINK_DISTANCE + np.abs(a - kink)), a
+            )
         return np.asarray(a, dtype)
 
     @property
     def differentiable(self) -> list[int]:
         """Positions of the tensors that have a gradient."""
         names = self.op.tensors * (len(self.arrays) if self.op.variadic else 1)
-        return [i for i, (n, a) in enumerate(zip(names, self.arrays, strict=True))
-                if a is not None and as_dtype(a.dtype).num >= 11 and (n in self.op.formulas or self.op.composite)]
+        return [
+            i
+            for i, (n, a) in enumerate(zip(names, self.arrays, strict=True))
+            if a is not None and as_dtype(a.dtype).num >= 11 and (n in self.op.formulas or self.op.composite)
+        ]
 
     def arguments(self, values: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments of a call with `values` in the place of the tensors."""

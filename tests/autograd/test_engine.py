@@ -12,13 +12,15 @@ import pytest
 import lucid
 from lucid.autograd import AccumulateGrad, Edge, Engine, FuncOp, Node
 from lucid.autograd.engine import _collect
-from lucid.errors import FreedGraphError, GradError, SavedValueError, ShapeError
 from lucid.autograd.record import RECORDED as F
+from lucid.errors import FreedGraphError, GradError, SavedValueError, ShapeError
 from lucid.storage import backend_of
 
 
 def leaf(device, *values, dtype="float64"):
-    return lucid.tensor(list(values) if len(values) > 1 else values[0], dtype=dtype, device=device, requires_grad=True)
+    return lucid.tensor(
+        list(values) if len(values) > 1 else values[0], dtype=dtype, device=device, requires_grad=True
+    )
 
 
 def host(t):
@@ -40,6 +42,7 @@ def attach(t, node_class=Double):
 
 
 # ---- order ----
+
 
 def test_1_deep_graphs_need_no_recursion(device):
     x = leaf(device, 1.0, dtype="float32")
@@ -172,6 +175,7 @@ def test_4_threads_run_independent_graphs(device):
 
 # ---- backward ----
 
+
 def test_5_seeds(device):
     x = leaf(device, 1.0, 2.0)
     with pytest.raises(GradError, match=r"expected a grad_seed.*float64\[2\]"):
@@ -272,7 +276,7 @@ def test_9_no_two_tensors_share_a_gradient_buffer(device):
     s.backward(seed)
     arrays = [x.grad.array, y.grad.array, s.grad.array, seed.array]
     for i, a in enumerate(arrays):
-        for b in arrays[i + 1:]:
+        for b in arrays[i + 1 :]:
             assert not xp.may_share_memory(a, b)
     e = leaf(device, 1.0, 2.0)
     out = e.exp()  # its gradient for a seed of ones equals its saved output
@@ -297,7 +301,7 @@ def test_9_gradients_accumulate_in_place(device):
 
 def test_10_one_grad_slot_with_its_own_grad_fn(device):
     x = leaf(device, 2.0)
-    (x ** 3).backward(create_graph=True)
+    (x**3).backward(create_graph=True)
     assert x.grad.grad_fn is not None and host(x.grad) == 12.0
     first = x.grad
     x.grad = None
@@ -305,7 +309,7 @@ def test_10_one_grad_slot_with_its_own_grad_fn(device):
     assert host(x.grad) == 12.0
     y = leaf(device, 2.0)
     opt = lucid.optim.SGD([y], lr=0.5)
-    (y ** 2).backward(create_graph=True)
+    (y**2).backward(create_graph=True)
     opt.step()
     assert host(y) == 0.0
 
@@ -331,12 +335,13 @@ def test_11_wrong_number_of_gradients_names_the_node(device):
 
 # ---- grad ----
 
+
 def test_12_grad_writes_no_grad_and_hooks_still_run(device):
     x, w = leaf(device, 1.0, 2.0), leaf(device, 3.0, 4.0)
     mid = x * w
     seen = []
     mid.register_hook(lambda g: seen.append(1))
-    g, = Engine.grad((mid * mid).sum(), None, [x])
+    (g,) = Engine.grad((mid * mid).sum(), None, [x])
     assert x.grad is None and w.grad is None and seen == [1]
     np.testing.assert_allclose(host(g), 2 * np.array([3.0, 8.0]) * [3, 4])
 
@@ -353,7 +358,7 @@ def test_13_inputs_leaves_interiors_duplicates_and_outsiders(device):
     with pytest.raises(GradError, match="input 0.*allow_unused=True"):
         lucid.autograd.grad(y, [out])
     assert y.grad_fn is not None and y.grad_fn.saved is not None
-    g, = lucid.autograd.grad(y, [out], allow_unused=True, materialize_grads=True, retain_graph=True)
+    (g,) = lucid.autograd.grad(y, [out], allow_unused=True, materialize_grads=True, retain_graph=True)
     assert host(g) == 0.0
     with pytest.raises(GradError, match="does not require grad"):
         lucid.autograd.grad(y, [lucid.ones(1, device=device)])
@@ -384,7 +389,7 @@ def test_14_a_capture_does_not_stop_the_walk_and_dead_branches_do_not_run(device
 def test_15_captured_gradients_are_not_written_to_later(device):
     x = leaf(device, 1.0, 2.0)
     a = x * 1.0
-    b = a + x          # the gradient of b flows on to a and to x as the same buffer
+    b = a + x  # the gradient of b flows on to a and to x as the same buffer
     y = (b * 2.0).sum()
     gb, ga, gx = Engine.grad(y, None, [b, a, x])
     np.testing.assert_array_equal(host(gb), [2.0, 2.0])
@@ -395,6 +400,7 @@ def test_15_captured_gradients_are_not_written_to_later(device):
 
 
 # ---- recording ----
+
 
 def test_16_raw_node_without_recordable_formula_raises_by_name(device):
     class Opaque(Node):
@@ -419,16 +425,16 @@ def test_16_user_node_with_apply_for_graph(device):
     x = leaf(device, 1.0, 3.0)
     out = attach(x, Square)
     out.edge.x = x
-    g, = Engine.grad(out, np.ones(2), [x], create_graph=True)
-    h, = Engine.grad(g, np.ones(2), [x])
+    (g,) = Engine.grad(out, np.ones(2), [x], create_graph=True)
+    (h,) = Engine.grad(g, np.ones(2), [x])
     np.testing.assert_array_equal(host(h), [2.0, 2.0])
 
 
 def test_16_third_order(device):
     x = leaf(device, 0.7)
-    g1, = lucid.autograd.grad(x.exp() * x, x, create_graph=True)
-    g2, = lucid.autograd.grad(g1, x, create_graph=True)
-    g3, = lucid.autograd.grad(g2, x)
+    (g1,) = lucid.autograd.grad(x.exp() * x, x, create_graph=True)
+    (g2,) = lucid.autograd.grad(g1, x, create_graph=True)
+    (g3,) = lucid.autograd.grad(g2, x)
     np.testing.assert_allclose(host(g3), np.exp(0.7) * (0.7 + 3), rtol=1e-12)
 
 
@@ -467,7 +473,9 @@ def test_17_saved_value_changed_in_place(device):
     y = h * h
     h.add_(1.0)
     other = leaf(device, 1.0)
-    with pytest.raises(SavedValueError, match=r"MulBackward: its input '[xy]' \(float64\[2\], .*version 1, saved at 0.*clone"):
+    with pytest.raises(
+        SavedValueError, match=r"MulBackward: its input '[xy]' \(float64\[2\], .*version 1, saved at 0.*clone"
+    ):
         (y.sum() + other).backward()
     assert x.grad is None and other.grad is None
     z = x.exp()

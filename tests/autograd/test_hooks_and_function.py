@@ -20,6 +20,7 @@ def host(t):
 
 # ---- hooks ----
 
+
 def test_tensor_hook_sees_the_sum_once_and_may_replace_it(device):
     x = leaf(device, 1.0, 2.0)
     mid = x * 1.0
@@ -76,8 +77,8 @@ def test_hooks_under_create_graph_are_recorded(device):
     x = leaf(device, 2.0)
     y = x * x
     y.register_hook(lambda g: g * x)
-    g, = lucid.autograd.grad(y, x, create_graph=True)  # 2 x^2
-    h, = lucid.autograd.grad(g, x)
+    (g,) = lucid.autograd.grad(y, x, create_graph=True)  # 2 x^2
+    (h,) = lucid.autograd.grad(g, x)
     assert host(g) == 8.0 and host(h) == 8.0
 
 
@@ -98,6 +99,7 @@ def test_post_accumulate_hook(device):
 
 
 # ---- Function ----
+
 
 class Sincos(Function):
     """Two outputs."""
@@ -120,9 +122,9 @@ def test_function_with_two_outputs_and_double_backward(device):
     x = leaf(device, 0.3, 0.9)
     s, c = Sincos.apply(x, 2.0)
     assert s.grad_fn is c.grad_fn and (s.output_nr, c.output_nr) == (0, 1) and s.grad_fn.node_name == "Sincos"
-    g, = lucid.autograd.grad(s.sum(), x, create_graph=True)  # the unused output arrives as zeros
+    (g,) = lucid.autograd.grad(s.sum(), x, create_graph=True)  # the unused output arrives as zeros
     np.testing.assert_allclose(host(g), 2 * np.cos(2 * host(x)))
-    h, = lucid.autograd.grad(g.sum(), x)
+    (h,) = lucid.autograd.grad(g.sum(), x)
     np.testing.assert_allclose(host(h), -4 * np.sin(2 * host(x)))
     assert lucid.autograd.gradcheck(lambda t: Sincos.apply(t, 2.0), x)
     assert lucid.autograd.gradgradcheck(lambda t: Sincos.apply(t, 2.0), x)
@@ -161,9 +163,13 @@ def test_function_errors(device):
             return g.sum(), g
 
     x, y = leaf(device, 1.0, 2.0), leaf(device, 3.0, 4.0)
-    with pytest.raises(GradError, match=r"Wrong: backward must return one gradient per argument of forward \(2\), got 3"):
+    with pytest.raises(
+        GradError, match=r"Wrong: backward must return one gradient per argument of forward \(2\), got 3"
+    ):
         Wrong.apply(x, y).sum().backward()
-    with pytest.raises(GradError, match=r"WrongShape: backward returned shape \(\) for argument 0, expected \(2,\)"):
+    with pytest.raises(
+        GradError, match=r"WrongShape: backward returned shape \(\) for argument 0, expected \(2,\)"
+    ):
         WrongShape.apply(x, y).sum().backward()
     with pytest.raises(TypeError, match="apply"):
         Wrong()
@@ -174,14 +180,14 @@ def test_function_marks_and_versions(device):
         @staticmethod
         def forward(ctx, x):
             ctx.save_for_backward(x)
-            order = (x > 0.0)
+            order = x > 0.0
             rounded = x * 1.0
             ctx.mark_non_differentiable(rounded)
             return x * x, rounded, order
 
         @staticmethod
         def backward(ctx, g, *rest):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return g * 2.0 * x
 
     x = leaf(device, 1.0, -2.0)
@@ -251,6 +257,7 @@ def test_setup_context_form(device):
 
 # ---- grad modes ----
 
+
 def test_modes_as_context_decorator_and_generator(device):
     x = leaf(device, 1.0)
 
@@ -298,6 +305,7 @@ def test_modes_as_context_decorator_and_generator(device):
 
 # ---- gradcheck, functional, anomaly, checkpoint ----
 
+
 def test_gradcheck_fails_on_a_slightly_wrong_derivative(device):
     class Bad(Function):
         @staticmethod
@@ -319,6 +327,7 @@ def test_gradcheck_fails_on_a_slightly_wrong_derivative(device):
 
 def test_functional_derivatives(device):
     from lucid.autograd.functional import hessian, hvp, jacobian, jvp, vjp
+
     x = leaf(device, 1.0, 2.0)
     v = lucid.tensor([1.0, -1.0], dtype="float64", device=device)
 
@@ -342,6 +351,7 @@ def test_anomaly_names_the_operation(device):
 
 def test_checkpoint_recomputes(device):
     from lucid.autograd.checkpoint import checkpoint
+
     x, w = leaf(device, 1.0, 2.0), leaf(device, 3.0, 4.0)
     calls = []
 

@@ -11,7 +11,9 @@ from lucid.errors import DtypeError, InplaceError, SavedValueError, ShapeError
 
 def leaf(device, *shape):
     n = int(np.prod(shape))
-    return lucid.tensor(np.arange(1.0, n + 1).reshape(shape), dtype="float64", device=device, requires_grad=True)
+    return lucid.tensor(
+        np.arange(1.0, n + 1).reshape(shape), dtype="float64", device=device, requires_grad=True
+    )
 
 
 def host(t):
@@ -46,7 +48,7 @@ def test_gradient_through_in_place(device):
 def test_in_place_on_a_view_reaches_the_base(device):
     x, w = leaf(device, 2, 3), leaf(device, 3)
     h = x * 1.0
-    h[0].mul_(w)                      # a view of h
+    h[0].mul_(w)  # a view of h
     (h * h).sum().backward()
     hv = host(x).copy()
     hv[0] *= host(w)
@@ -61,7 +63,7 @@ def test_other_views_and_nested_views_follow(device):
     x, w = leaf(device, 2, 3), leaf(device, 2)
     h = x * 1.0
     early = h.reshape(6)
-    h.transpose(0, 1)[1].copy_(w)     # column 1, through two views
+    h.transpose(0, 1)[1].copy_(w)  # column 1, through two views
     (early * early * 3.0).sum().backward()
     gx = 6 * host(x)
     gx[:, 1] = 0

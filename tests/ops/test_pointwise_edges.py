@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.autograd.record import RECORDED
 from lucid.errors import DtypeError, GradError, LucidError, ShapeError
 from lucid.functional import PUBLIC
 from lucid.functional.pointwise import ALIASES, SPECIAL
@@ -59,6 +60,9 @@ KINKS = [
     ("prelu", (0.0, 0.25), {}, (0.25, 0.0)),
     ("prelu", (-2.0, 0.25), {}, (0.25, -2.0)),
     ("softsign", (0.0,), {}, (1.0,)),
+    ("softplus", (0.0,), {}, (0.5,)),
+    ("softplus", (0.5,), {"beta": 2.0, "threshold": 1.0}, (1 / (1 + math.exp(-1.0)),)),
+    ("softplus", (0.6,), {"beta": 2.0, "threshold": 1.0}, (1.0,)),
     ("maximum", (1.0, 1.0), {}, (0.5, 0.5)),
     ("minimum", (1.0, 1.0), {}, (0.5, 0.5)),
     ("maximum", (NAN, 1.0), {}, (1.0, 1.0)),
@@ -163,6 +167,31 @@ def test_second_derivative(name, x, expected):
     np.testing.assert_allclose(h.item(), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("size", [12, 12_000])
+def test_within(size, dtype):
+    # Both paths of the CPU, and the generic one: open bounds, NaN inside.
+    x = np.resize(np.array([-1.0, 0.0, 0.5, 1.0, INF, NAN], dtype), size)
+    v, w = np.arange(size).astype(dtype), np.full(size, -7.0, dtype)
+    for low, high in ((0.0, 1.0), (0.0, INF)):
+        inside = ((x > low) & ((x < high) | (high == INF))) | np.isnan(x)
+        expected = np.where(inside, v, w)
+        got = RECORDED.within(lucid.tensor(x), lucid.tensor(v), lucid.tensor(w), low, high)
+        np.testing.assert_array_equal(got.numpy(), expected)
+        np.testing.assert_array_equal(OPS["within"].forward(np, x, v, w, low, high), expected)
+        got = RECORDED.within(lucid.tensor(x), lucid.tensor(v), 0.0, low, high)
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(got.numpy(), np.where(inside, v, 0))
+
+
+@pytest.mark.parametrize("x", [1e-6, 0.01, 0.1, 0.15, 0.16, 0.3, 2.5])
+def test_sinc_slope(x):
+    # (cos(pi x) - sinc(x)) / x, or its series where the difference cancels.
+    z = math.pi * x
+    direct, series = (math.cos(z) - math.sin(z) / z) / x, math.pi * (-z / 3 + z**3 / 30 - z**5 / 840)
+    np.testing.assert_allclose(slopes("sinc", x)[1], [direct if x > 0.05 else series], rtol=1e-11)
+
+
 @pytest.mark.parametrize("name", ["relu", "relu6", "hardtanh", "leaky_relu", "elu", "selu", "celu", "gelu",
                                   "silu", "mish", "softplus", "softsign",
                                   "hardswish", "hardsigmoid", "hardshrink", "softshrink", "tanhshrink",
@@ -235,7 +264,7 @@ def test_floats_keep_their_dtype(name, dtype):
     ("complex", (lucid.tensor([1]), lucid.tensor([1])), DtypeError,
      "complex: expected two tensors of one floating dtype, got int64 and int64"),
     ("view_as_complex", (lucid.tensor([1.0, 2.0, 3.0]),), LucidError,
-     r"view_as_complex: expected a last dimension of size 2 .* got shape \(3,\)"),
+     r"view_as_complex: expected a last dimension of size 2 .* got \(3,\)"),
     ("view_as_real", (lucid.tensor([1.0]),), DtypeError,
      "view_as_real: expected a complex dtype, got float32"),
     ("imag", (lucid.tensor([1.0]),), DtypeError, "imag: expected a complex tensor, got float32"),
@@ -345,11 +374,15 @@ def test_nan_to_num(dtype):
 
 def test_second_names():
     for alias, name in ALIASES.items():
-        x = lucid.tensor([1.25, 1.5] if name == "acosh" else [0.25, 0.5])
-        arguments = (x,) if len(OPS[name].tensors) == 1 else (x, lucid.tensor([0.5, 0.25]))
-        expected = getattr(lucid, name)(*arguments).tolist()
+        domain = {"acosh": [1.25, 1.5], "left_shift": [1, 2], "right_shift": [1, 2]}
+        x = lucid.tensor(domain.get(name, [0.25, 0.5]))
+        arguments = (x,) if len(OPS[name].tensors) == 1 else (x, x[[1, 0]])
+        expected = getattr(RECORDED, name)(*arguments).tolist()
         assert getattr(lucid, alias)(*arguments).tolist() == expected
         assert getattr(x, alias)(*arguments[1:]).tolist() == expected
+    x = lucid.tensor([0.25, 1.0])
+    assert lucid.sin_(x) is x and lucid.arccos_(x) is x
+    np.testing.assert_allclose(x.numpy(), np.arccos(np.sin([0.25, 1.0])), rtol=1e-6)
     for alias in SPECIAL:
         assert callable(getattr(lucid.special, alias)) and getattr(lucid.special, alias).__doc__
     assert "erf" in dir(lucid.special)
@@ -382,6 +415,24 @@ def test_polygamma_left_of_zero():
     np.testing.assert_allclose(one, (np.pi / s) ** 2, rtol=1e-12)
     two = lucid.polygamma(2, lucid.tensor(1 - x)).numpy() - lucid.polygamma(2, lucid.tensor(x)).numpy()
     np.testing.assert_allclose(two, 2 * np.pi**3 * c / s**3, rtol=1e-10)
+
+
+def test_gelu_in_float32():
+    # The CPU's own polynomial against scipy in float64, over several blocks, at the ends, and not contiguous.
+    special = pytest.importorskip("scipy.special")
+    data = np.concatenate([np.linspace(-30, 30, 150_001), [0.0, 1e30, -1e30]]).astype("float32")
+    wide = data.astype("float64")
+    x = leaf(data, "float32")
+    out = function("gelu")(x)
+    assert out.dtype.name == "float32"
+    np.testing.assert_allclose(out.detach().numpy(), wide * special.ndtr(wide), rtol=5e-6, atol=1e-37)
+    (g,) = lucid.autograd.grad(out, [x], lucid.tensor(np.full(data.shape, 2.0, "float32")))
+    with np.errstate(over="ignore"):
+        slope = special.ndtr(wide) + wide * np.exp(-0.5 * wide**2) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(g.numpy(), 2.0 * slope, rtol=1e-6, atol=3e-7)
+    assert function("gelu")(lucid.tensor([INF, -INF])).tolist() == [INF, 0.0]
+    t = lucid.tensor(data[:6].reshape(2, 3)).T
+    np.testing.assert_array_equal(function("gelu")(t).numpy(), function("gelu")(t.clone()).numpy())
 
 
 def test_random_leaky_relu():

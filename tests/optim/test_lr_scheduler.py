@@ -27,10 +27,16 @@ CASES = {
     "cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 4, 6),
     "cyclic_2": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 4, mode="triangular2"),
     "cyclic_exp": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 4, mode="exp_range", gamma=0.98),
-    "cyclic_fn": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 4, scale_fn=lambda x: 1 / (1 + x), scale_mode="iterations"),
+    "cyclic_fn": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.1, 4, scale_fn=lambda x: 1 / (1 + x), scale_mode="iterations"
+    ),
     "one_cycle": lambda s, o: s.OneCycleLR(o, 0.3, total_steps=50),
-    "one_cycle_3": lambda s, o: s.OneCycleLR(o, 0.3, epochs=10, steps_per_epoch=5, three_phase=True, anneal_strategy="linear"),
-    "sequential": lambda s, o: s.SequentialLR(o, [s.LinearLR(o, 0.1, 1.0, 5), s.CosineAnnealingLR(o, 20), s.ExponentialLR(o, 0.9)], [5, 20]),
+    "one_cycle_3": lambda s, o: s.OneCycleLR(
+        o, 0.3, epochs=10, steps_per_epoch=5, three_phase=True, anneal_strategy="linear"
+    ),
+    "sequential": lambda s, o: s.SequentialLR(
+        o, [s.LinearLR(o, 0.1, 1.0, 5), s.CosineAnnealingLR(o, 20), s.ExponentialLR(o, 0.9)], [5, 20]
+    ),
     "sequential_step": lambda s, o: s.SequentialLR(o, [s.ConstantLR(o, 0.1, 100), s.StepLR(o, 3, 0.5)], [6]),
     "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 5), s.ExponentialLR(o, 0.95)]),
 }
@@ -67,7 +73,9 @@ def test_40_epochs_equal_torch(case, kind):
     theirs = _optimizer(torch.optim, lambda: torch.ones(1, requires_grad=True), kind)
     expected = _run(CASES[case](torch.optim.lr_scheduler, theirs), theirs, 40)
     optimizer = _lucid(kind)
-    np.testing.assert_allclose(_run(CASES[case](ours, optimizer), optimizer, 40), expected, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(
+        _run(CASES[case](ours, optimizer), optimizer, 40), expected, rtol=1e-9, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -88,7 +96,15 @@ def test_resume_is_exact(case):
 @pytest.mark.parametrize("threshold_mode", ["rel", "abs"])
 def test_plateau_equals_torch(mode, threshold_mode):
     torch = pytest.importorskip("torch")
-    options = dict(mode=mode, factor=0.5, patience=2, threshold=0.01, threshold_mode=threshold_mode, cooldown=1, min_lr=1e-3)
+    options = dict(
+        mode=mode,
+        factor=0.5,
+        patience=2,
+        threshold=0.01,
+        threshold_mode=threshold_mode,
+        cooldown=1,
+        min_lr=1e-3,
+    )
     theirs = _optimizer(torch.optim, lambda: torch.ones(1, requires_grad=True))
     optimizer = _lucid()
     a = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, **options)
@@ -97,7 +113,9 @@ def test_plateau_equals_torch(mode, threshold_mode):
         metric = math.exp(-0.1 * i) + 0.3 * math.sin(i) + 0.5
         a.step(metric)
         b.step(lucid.tensor(metric, dtype="float64"))
-        np.testing.assert_allclose([g["lr"] for g in optimizer.param_groups], [g["lr"] for g in theirs.param_groups])
+        np.testing.assert_allclose(
+            [g["lr"] for g in optimizer.param_groups], [g["lr"] for g in theirs.param_groups]
+        )
 
 
 def test_plateau_takes_nan_as_no_improvement():
@@ -111,7 +129,12 @@ def test_plateau_takes_nan_as_no_improvement():
 def test_fractional_epochs_of_warm_restarts():
     optimizer = _lucid()
     scheduler = ours.CosineAnnealingWarmRestarts(optimizer, T_0=2, T_mult=2)
-    for epoch, expected in ((0.5, 0.05 * (1 + math.cos(math.pi / 4)) / 2), (2.0, 0.05), (4.0, 0.025), (6.0, 0.05)):
+    for epoch, expected in (
+        (0.5, 0.05 * (1 + math.cos(math.pi / 4)) / 2),
+        (2.0, 0.05),
+        (4.0, 0.025),
+        (6.0, 0.05),
+    ):
         scheduler.step(epoch)
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
 
@@ -124,7 +147,9 @@ def test_warmups():
     np.testing.assert_allclose(rates[[8, 12, 14]], [0.55, 0.1, 0.1])
     optimizer = _lucid()
     scheduler = ours.WarmupLinearLR(optimizer, 2, 10)
-    np.testing.assert_allclose(_run(scheduler, optimizer, 10)[[0, 2, 6, 10], 0, 0] / 0.05, [0.5, 1.0, 0.5, 0.0], atol=1e-15)
+    np.testing.assert_allclose(
+        _run(scheduler, optimizer, 10)[[0, 2, 6, 10], 0, 0] / 0.05, [0.5, 1.0, 0.5, 0.0], atol=1e-15
+    )
 
 
 def test_what_is_refused():

@@ -1,4 +1,6 @@
-"""Groups, state, checkpoints, hooks, and the cases that an update loop gets wrong: views, 16 bits, shared memory."""
+"""Groups, state, checkpoints, hooks, and the cases that an update loop gets wrong: views, 16 bits, shared
+memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,22 @@ import lucid
 from lucid import optim
 from lucid.errors import CheckpointError, DtypeError, GradError, ShapeError
 
-ALL = ["SGD", "ASGD", "Rprop", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Lion", "RMSprop", "Adagrad", "Adadelta", "Adafactor", "Muon"]
+ALL = [
+    "SGD",
+    "ASGD",
+    "Rprop",
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "Lion",
+    "RMSprop",
+    "Adagrad",
+    "Adadelta",
+    "Adafactor",
+    "Muon",
+]
 
 
 def _pair(shape=(4, 3), dtype="float32", seed=0):
@@ -73,7 +90,9 @@ def test_load_refuses_before_it_changes():
     before = optimizer.state_dict()
     other = optim.Adam([_pair((3, 4))], lr=7.0)
     other.step()
-    with pytest.raises(CheckpointError, match=r"'exp_avg' of a parameter of shape \(4, 3\) has shape \(3, 4\)"):
+    with pytest.raises(
+        CheckpointError, match=r"'exp_avg' of a parameter of shape \(4, 3\) has shape \(3, 4\)"
+    ):
         optimizer.load_state_dict(other.state_dict())
     with pytest.raises(CheckpointError, match="groups of"):
         optimizer.load_state_dict(optim.Adam([_pair(), _pair()]).state_dict())
@@ -111,6 +130,7 @@ def test_parameters_and_gradients_with_strides(name):
     plain = lucid.tensor(value, requires_grad=True)
     strided = lucid.tensor(value.T.copy()).array.T
     from lucid.tensor import _wrap
+
     p = _wrap(strided, plain.storage.backend, True)
     assert not p.array.flags.c_contiguous
     a, b = getattr(optim, name)([plain]), getattr(optim, name)([p])
@@ -124,6 +144,7 @@ def test_parameters_and_gradients_with_strides(name):
 
 def test_large_parameters_are_cut_into_parts(monkeypatch):
     from lucid.optim import optimizer as module
+
     whole, cut = _pair((50, 7)), _pair((50, 7))
     optim.AdamW([whole]).step()
     monkeypatch.setattr(module, "PART", 64)
@@ -149,6 +170,7 @@ def test_lion_is_the_formula_of_the_paper():
 
 def test_muon_gives_orthogonal_updates():
     from lucid.optim.matrix import orthogonalize
+
     x = np.random.default_rng(0).normal(size=(8, 5))
     singular = np.linalg.svd(orthogonalize(np, x, (3.4445, -4.7750, 2.0315), 5, 1e-7), compute_uv=False)
     assert singular.min() > 0.6 and singular.max() < 1.3
@@ -184,8 +206,15 @@ def test_groups_have_their_own_options():
 
 def test_what_is_refused():
     p = _pair()
-    for bad, error in (([], ShapeError), (p, DtypeError), ([1.0], DtypeError), ([lucid.tensor([1])], DtypeError),
-                       ([p, p], GradError), ([p * 2.0], GradError), ([{"params": {p}}], DtypeError)):
+    for bad, error in (
+        ([], ShapeError),
+        (p, DtypeError),
+        ([1.0], DtypeError),
+        ([lucid.tensor([1])], DtypeError),
+        ([p, p], GradError),
+        ([p * 2.0], GradError),
+        ([{"params": {p}}], DtypeError),
+    ):
         with pytest.raises(error):
             optim.SGD(bad)
     with pytest.raises(ShapeError, match="option lr=-1 is out of range"):

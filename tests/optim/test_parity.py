@@ -25,7 +25,10 @@ CASES = {
     "nadam": ("NAdam", dict(lr=0.05, weight_decay=0.05)),
     "nadam_decoupled": ("NAdam", dict(lr=0.05, weight_decay=0.05, decoupled_weight_decay=True)),
     "radam": ("RAdam", dict(lr=0.05, weight_decay=0.05)),
-    "radam_decoupled": ("RAdam", dict(lr=0.05, betas=(0.9, 0.9), weight_decay=0.05, decoupled_weight_decay=True)),
+    "radam_decoupled": (
+        "RAdam",
+        dict(lr=0.05, betas=(0.9, 0.9), weight_decay=0.05, decoupled_weight_decay=True),
+    ),
     "adamax": ("Adamax", dict(lr=0.05, weight_decay=0.05)),
     "rmsprop": ("RMSprop", dict(lr=0.05)),
     "rmsprop_centered": ("RMSprop", dict(lr=0.01, centered=True, momentum=0.5, weight_decay=0.05, eps=1e-3)),
@@ -61,11 +64,13 @@ def _run(module, make, name, options, steps, dtype="float64"):
     targets = [make(np.ones_like(v) * 0.3).detach() for v in values]
     optimizer = getattr(module, name)(params, **options)
     for _ in range(steps):
+
         def closure():
             optimizer.zero_grad()
             loss = _loss(params, targets)
             loss.backward()
             return loss
+
         if name == "LBFGS":
             optimizer.step(closure)
         else:
@@ -90,7 +95,12 @@ def test_20_steps_equal_torch(case):
     # torch keeps NAdam's mu_product and ASGD's eta in float32.
     loose = name in ("NAdam", "ASGD")
     for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-7 if loose else 1e-9, atol=1e-8 if loose else 1e-10)
+        np.testing.assert_allclose(
+            a.detach().numpy(),
+            b.detach().numpy(),
+            rtol=1e-7 if loose else 1e-9,
+            atol=1e-8 if loose else 1e-10,
+        )
 
 
 @pytest.mark.parametrize("case", ["sgd_nesterov", "adamw", "rmsprop_centered", "adafactor"])
@@ -114,7 +124,9 @@ def test_complex_parameters_equal_torch(name):
         a.grad, b.grad = lucid.tensor(g), torch.tensor(g)
         ours.step()
         theirs.step()
-    np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-7 if name == "NAdam" else 1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        a.detach().numpy(), b.detach().numpy(), rtol=1e-7 if name == "NAdam" else 1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("adjust", [None, "match_rms_adamw"])
@@ -135,7 +147,9 @@ def test_muon_follows_torch_within_bfloat16(adjust):
     np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), atol=10 * 0.02 * 0.05)
 
 
-@pytest.mark.parametrize("case", ["sgd_dampening", "adam_amsgrad", "nadam", "rprop", "asgd", "adafactor", "rmsprop_centered"])
+@pytest.mark.parametrize(
+    "case", ["sgd_dampening", "adam_amsgrad", "nadam", "rprop", "asgd", "adafactor", "rmsprop_centered"]
+)
 def test_resumes_from_torch_checkpoint(case):
     name, options = CASES[case]
     theirs, torch_optimizer = _run(torch.optim, _torch, name, options, 7)

@@ -1,8 +1,8 @@
 """From CUDA source to a shared object: preprocess, rewrite `__shared__`, compile with g++, keep in a cache.
 
 The source is preprocessed first with no system header in reach, as NVRTC does it.  Kernels and shared arrays
-are then found in the expanded text, so macro-made kernels and arrays declared in headers need no special case,
-and the hash of that text covers every header.
+are then found in the expanded text, so macro-made kernels and arrays in headers need no special case, and the
+hash of that text covers every header.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,8 +98,9 @@ def _machine_flags() -> tuple[str, ...]:
 
 # ---- reading the expanded source ------------------------------------------------------------------
 
-_TOKEN = re.compile(r"""extern\s+"C"\s*\{|__global__|(?:extern\s+)?\b__shared__|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{};]""")
-_QUALIFIER = re.compile(r"^\s*(?:__launch_bounds__|__cluster_dims__|__attribute__|__declspec)\s*\(")
+_TOKEN = re.compile(
+    r"""extern\s+"C"\s*\{|__global__|(?:extern\s+)?\b__shared__|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{};]"""
+)
 _ALIGN = re.compile(r"(?:__align__|alignas)\s*\(((?:[^()]|\([^()]*\))*)\)")
 
 
@@ -151,7 +153,9 @@ def _shared_array(declaration: str, dynamic: bool, depth: int, before: str) -> s
             out.append(f"{base}* const {name} = ({base}*)cusim_dyn;")
             continue
         if depth == 0:
-            raise CompileError(f"cusim: declare the shared array `{name}` inside a function, not at file scope")
+            raise CompileError(
+                f"cusim: declare the shared array `{name}` inside a function, not at file scope"
+            )
         type_, tag = f"cusim_type_{name}", f"cusim_tag_{name}"
         align = " | ".join([f"(unsigned)alignof({type_})", *aligns])
         out.append(
@@ -173,7 +177,7 @@ def rewrite(text: str) -> tuple[str, list[str], set[str]]:
     out: list[str] = []
     kernels: list[str] = []
     extern_c: set[str] = set()
-    scopes: list[bool] = []        # per open brace: is it an `extern "C" {`
+    scopes: list[bool] = []  # per open brace: is it an `extern "C" {`
     last = statement = pos = 0
     while (m := _TOKEN.search(text, pos)) is not None:
         token, pos = m[0], m.end()
@@ -188,7 +192,7 @@ def rewrite(text: str) -> tuple[str, list[str], set[str]]:
                 scopes.pop()
             statement = pos
         elif token == "__global__":
-            before = text[statement:m.start()]
+            before = text[statement : m.start()]
             name = _kernel_name(text, pos)
             if name and not re.search(r"\btemplate\b", before) and name not in kernels:
                 kernels.append(name)
@@ -196,12 +200,12 @@ def rewrite(text: str) -> tuple[str, list[str], set[str]]:
                     extern_c.add(name)
         elif token.endswith("__shared__"):
             end = text.index(";", pos)
-            before = text[statement:m.start()]
+            before = text[statement : m.start()]
             lead = re.search(r"(?:\b(?:static|extern)\s+|(?:__align__|alignas)\s*\([^;]*\)\s*)*$", before)
             start = statement + lead.start() if lead else m.start()
-            dynamic = "extern" in token or "extern" in text[start:m.start()]
+            dynamic = "extern" in token or "extern" in text[start : m.start()]
             depth = sum(not c for c in scopes)
-            new = _shared_array(text[pos:end], dynamic, depth, text[start:m.start()])
+            new = _shared_array(text[pos:end], dynamic, depth, text[start : m.start()])
             out += [text[last:start], new]
             last = pos = end + 1
             statement = pos
@@ -243,9 +247,24 @@ def _run(cmd: list[str], source: str, filename: str, code: str) -> str:
 
 
 def _flags(checked: bool, coverage: bool, fma: bool) -> list[str]:
-    flags = ["-fPIC", "-w", "-g1", "-gdwarf-4", "-fno-strict-aliasing", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-             "-fno-gnu-unique", "-fno-threadsafe-statics", "-fno-math-errno", "-fno-trapping-math", "-fno-delete-null-pointer-checks",
-             "-fno-diagnostics-show-caret", "-nostdinc", "-nostdinc++"]
+    flags = [
+        "-fPIC",
+        "-w",
+        "-g1",
+        "-gdwarf-4",
+        "-fno-strict-aliasing",
+        "-fvisibility=hidden",
+        "-fno-exceptions",
+        "-fno-rtti",
+        "-fno-gnu-unique",
+        "-fno-threadsafe-statics",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fno-delete-null-pointer-checks",
+        "-fno-diagnostics-show-caret",
+        "-nostdinc",
+        "-nostdinc++",
+    ]
     if checked:
         flags += ["-O1", "-fno-tree-sra", "-fsanitize=thread", "-DCUSIM_CHECK"]
     else:
@@ -257,8 +276,8 @@ def _flags(checked: bool, coverage: bool, fma: bool) -> list[str]:
     return flags
 
 
-def _publish(folder: Path, name: str, make) -> Path:  # type: ignore[no-untyped-def]
-    """folder/name; `make(path)` fills it under another name first, so that other processes never see a part."""
+def _publish(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """folder/name; `make` fills it under another name first, so that other processes never see a part."""
     path = folder / name
     if not path.exists():
         part = folder / f".{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
@@ -272,7 +291,17 @@ def _publish(folder: Path, name: str, make) -> Path:  # type: ignore[no-untyped-
 
 def _runtime(cxx: str, checked: bool) -> Path:
     """The object file of runtime.cpp."""
-    flags = ["-std=c++17", "-O2", "-fPIC", "-w", "-g1", "-gdwarf-4", "-fvisibility=hidden", "-fno-exceptions", "-fcf-protection=none"]
+    flags = [
+        "-std=c++17",
+        "-O2",
+        "-fPIC",
+        "-w",
+        "-g1",
+        "-gdwarf-4",
+        "-fvisibility=hidden",
+        "-fno-exceptions",
+        "-fcf-protection=none",
+    ]
     if checked:
         flags.append("-DCUSIM_CHECK")
     key = hashlib.sha256(repr((flags, _own_sources(), _version(cxx))).encode()).hexdigest()[:24]
@@ -287,8 +316,8 @@ def _runtime(cxx: str, checked: bool) -> Path:
 
 
 _TAIL = """
-extern "C" CUSIM_QUIET __attribute__((visibility("default"))) void cusim_call_{i}(void** a) {{ cusim::call(&{f}, a); }}
-extern "C" CUSIM_QUIET __attribute__((visibility("default"))) int cusim_params_{i}(cusim::Param* p) {{ return cusim::describe(&{f}, p); }}
+CUSIM_EXPORT void cusim_call_{i}(void** a) {{ cusim::call(&{f}, a); }}
+CUSIM_EXPORT int cusim_params_{i}(cusim::Param* p) {{ return cusim::describe(&{f}, p); }}
 """
 _GCOV = """
 extern "C" void __gcov_dump(void);
@@ -299,8 +328,16 @@ extern "C" __attribute__((visibility("default"))) void cusim_gcov_reset() { __gc
 _MAX_PARAMS = 64
 
 
-def build(code: str, options: tuple[str, ...] = (), name_expressions: tuple[str, ...] = (), *,
-          filename: str = "kernel.cu", checked: bool = False, coverage: bool = False, fma: bool = False) -> Build:
+def build(
+    code: str,
+    options: tuple[str, ...] = (),
+    name_expressions: tuple[str, ...] = (),
+    *,
+    filename: str = "kernel.cu",
+    checked: bool = False,
+    coverage: bool = False,
+    fma: bool = False,
+) -> Build:
     """A Build of the CUDA source `code`; takes about 0.2 s, and 20 ms when the cache has it.
 
     `options` may hold -D, -U, -I, -std and `-include`; what only NVRTC understands is ignored.
@@ -312,10 +349,29 @@ def build(code: str, options: tuple[str, ...] = (), name_expressions: tuple[str,
     cxx = compiler() or ""
     front, std = _front_options(options)
     line = f'# 1 "{filename}"\n'
-    expanded = _run([cxx, "-E", std, "-nostdinc", "-nostdinc++", "-fno-diagnostics-show-caret", f"-I{INCLUDE}",
-                     "-imacros", str(INCLUDE / "cusim_site.h"), *front, "-x", "c++", "-"],
-                    line + code, filename, code)
-    expanded = re.sub(r'^# \d+ "(?:<(?:stdin|built-in|command-line)>|[^"]*/cusim_site\.h)".*\n', "", expanded, flags=re.M)
+    expanded = _run(
+        [
+            cxx,
+            "-E",
+            std,
+            "-nostdinc",
+            "-nostdinc++",
+            "-fno-diagnostics-show-caret",
+            f"-I{INCLUDE}",
+            "-imacros",
+            str(INCLUDE / "cusim_site.h"),
+            *front,
+            "-x",
+            "c++",
+            "-",
+        ],
+        line + code,
+        filename,
+        code,
+    )
+    expanded = re.sub(
+        r'^# \d+ "(?:<(?:stdin|built-in|command-line)>|[^"]*/cusim_site\.h)".*\n', "", expanded, flags=re.M
+    )
     text, kernels, extern_c = rewrite(expanded)
     names = (*kernels, *(n for n in name_expressions if n not in kernels))
     tail = "".join(_TAIL.format(i=i, f=n) for i, n in enumerate(names)) + (_GCOV if coverage else "")
@@ -329,8 +385,13 @@ def build(code: str, options: tuple[str, ...] = (), name_expressions: tuple[str,
         obj = folder / f"{part.name}.o"
         notes = obj.with_suffix(".gcno")
         try:
-            seed = f"-frandom-seed={key}"                # the same notes from every process
-            _run([cxx, *flags, seed, f"-I{INCLUDE}", "-x", "c++", "-c", "-", "-o", str(obj)], source, filename, code)
+            seed = f"-frandom-seed={key}"  # the same notes from every process
+            _run(
+                [cxx, *flags, seed, f"-I{INCLUDE}", "-x", "c++", "-c", "-", "-o", str(obj)],
+                source,
+                filename,
+                code,
+            )
             # linked without -fsanitize=thread, which would pull in libtsan
             link = [cxx, "-shared", "-Wl,-Bsymbolic", str(obj), str(runtime), "-o", str(part), "-lm", "-ldl"]
             p = subprocess.run([*link, *(["--coverage"] if coverage else [])], capture_output=True, text=True)

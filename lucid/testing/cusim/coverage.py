@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .module import Module
 
-_modules: dict[str, ctypes.PyDLL] = {}                 # path of the shared object -> its library
-_counts: dict[str, dict[int, int]] = {}                # source file -> line -> executions
+_modules: dict[str, ctypes.PyDLL] = {}  # path of the shared object -> its library
+_counts: dict[str, dict[int, int]] = {}  # source file -> line -> executions
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def register(module: Module) -> None:
 
 
 def _discard() -> None:
-    """Writes the counts once more to nowhere: libgcov would else write them beside the cache when the process ends."""
+    """Writes the counts to nowhere: libgcov would else write them into the cache when the process ends."""
     with tempfile.TemporaryDirectory() as tmp:
         for lib in _modules.values():
             _dump(lib, tmp)
@@ -55,7 +55,7 @@ def _discard() -> None:
 
 def _dump(lib: ctypes.PyDLL, folder: str) -> None:
     before = os.environ.get("GCOV_PREFIX")
-    os.environ["GCOV_PREFIX"] = folder                 # read by libgcov when it writes
+    os.environ["GCOV_PREFIX"] = folder  # read by libgcov when it writes
     try:
         lib.cusim_gcov_dump()
     finally:
@@ -72,9 +72,13 @@ def _collect(path: str, lib: ctypes.PyDLL) -> None:
         lib.cusim_gcov_reset()
         data = next(Path(tmp).rglob("*.gcda"), None)
         if data is None or not notes.exists():
-            raise RuntimeError(f"cusim: no coverage data for {path}; delete it from the cache and compile again")
+            raise RuntimeError(
+                f"cusim: no coverage data for {path}; delete it from the cache and compile again"
+            )
         shutil.copy(notes, data.with_suffix(".gcno"))
-        p = subprocess.run(["gcov", "--json-format", "--stdout", str(data)], capture_output=True, text=True, cwd=tmp)
+        p = subprocess.run(
+            ["gcov", "--json-format", "--stdout", str(data)], capture_output=True, text=True, cwd=tmp
+        )
         if p.returncode:
             raise RuntimeError(f"cusim: gcov failed: {p.stderr.strip()}")
         for f in json.loads(p.stdout)["files"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 import subprocess
 import threading
@@ -15,19 +16,20 @@ from typing import Any
 import numpy as np
 
 from . import compiler
-from .compiler import CompileError, build
+from .compiler import build
 
 ORDERS = {"forward": 0, "reverse": 1, "random": 2}
 MODES = ("fast", "checked")
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_STATIC_SHARED = 48 * 1024        # bytes; the limit of every architecture
-MAX_SHARED = 227 * 1024              # bytes per block, compute capability 9.0
-_lock = threading.RLock()            # the state of a module is global to it
+MAX_STATIC_SHARED = 48 * 1024  # bytes; the limit of every architecture
+MAX_SHARED = 227 * 1024  # bytes per block, compute capability 9.0
+TIMEOUT = float(os.environ.get("LUCID_CUSIM_TIMEOUT", "60"))  # seconds of processor time per launch
+_lock = threading.RLock()  # the state of a module is global to it
 
 
 class KernelError(RuntimeError):
-    """A launch that is refused, or that did something a GPU would not forgive; `reports` holds the findings."""
+    """A launch that is refused, or did something a GPU would not forgive; `reports` holds the findings."""
 
     def __init__(self, message: str, reports: Sequence[Report] = ()) -> None:
         super().__init__(message)
@@ -78,29 +80,62 @@ class Parameter:
     align: int
 
     def __str__(self) -> str:
-        names = {"f": "float", "i": "int", "u": "uint", "b": "bool", "e": "half", "E": "bfloat16", "P": "pointer"}
+        names = {
+            "f": "float",
+            "i": "int",
+            "u": "uint",
+            "b": "bool",
+            "e": "half",
+            "E": "bfloat16",
+            "P": "pointer",
+        }
         base = names.get(self.kind, "struct") + str(8 * self.size)
         return ("const " if self.const else "") + base + ("*" if self.pointer else "")
 
 
 class _Param(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_char), ("pointer", ctypes.c_byte), ("constant", ctypes.c_byte),
-                ("pad", ctypes.c_byte), ("size", ctypes.c_int), ("align", ctypes.c_int)]
+    _fields_ = [
+        ("kind", ctypes.c_char),
+        ("pointer", ctypes.c_byte),
+        ("constant", ctypes.c_byte),
+        ("pad", ctypes.c_byte),
+        ("size", ctypes.c_int),
+        ("align", ctypes.c_int),
+    ]
 
 
 class _Config(ctypes.Structure):
-    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_ulong),
-                ("seed", ctypes.c_ulong), ("order", ctypes.c_int), ("ftz", ctypes.c_int)]
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_ulong),
+        ("seed", ctypes.c_ulong),
+        ("order", ctypes.c_int),
+        ("ftz", ctypes.c_int),
+        ("timeout", ctypes.c_double),
+    ]
 
 
 class _Report(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_char * 32), ("text", ctypes.c_char * 200), ("file", ctypes.c_char_p),
-                ("line", ctypes.c_int), ("pc", ctypes.c_ulong), ("block", ctypes.c_uint * 3),
-                ("thread", ctypes.c_int), ("times", ctypes.c_int)]
+    _fields_ = [
+        ("kind", ctypes.c_char * 32),
+        ("text", ctypes.c_char * 200),
+        ("file", ctypes.c_char_p),
+        ("line", ctypes.c_int),
+        ("pc", ctypes.c_ulong),
+        ("block", ctypes.c_uint * 3),
+        ("thread", ctypes.c_int),
+        ("times", ctypes.c_int),
+    ]
 
 
 class _Region(ctypes.Structure):
-    _fields_ = [("lo", ctypes.c_size_t), ("hi", ctypes.c_size_t), ("readonly", ctypes.c_int)]
+    _fields_ = [
+        ("lo", ctypes.c_size_t),
+        ("hi", ctypes.c_size_t),
+        ("readonly", ctypes.c_int),
+        ("argument", ctypes.c_int),
+    ]
 
 
 class _Segment(ctypes.Structure):
@@ -108,17 +143,34 @@ class _Segment(ctypes.Structure):
 
 
 class _Traffic(ctypes.Structure):
-    _fields_ = [("pc", ctypes.c_ulong), ("kind", ctypes.c_int), ("shared", ctypes.c_int), ("bytes", ctypes.c_int),
-                ("requests", ctypes.c_long), ("units", ctypes.c_long), ("ideal", ctypes.c_long),
-                ("conflicts", ctypes.c_long)]
+    _fields_ = [
+        ("pc", ctypes.c_ulong),
+        ("kind", ctypes.c_int),
+        ("shared", ctypes.c_int),
+        ("bytes", ctypes.c_int),
+        ("requests", ctypes.c_long),
+        ("units", ctypes.c_long),
+        ("ideal", ctypes.c_long),
+        ("conflicts", ctypes.c_long),
+    ]
 
 
 # dtype names that a parameter kind takes, by kind + size; kernels that convert half precision by bit
 # arithmetic declare it as unsigned short
 _ACCEPTS = {
-    "f4": {"float32"}, "f8": {"float64"}, "e2": {"float16"}, "E2": {"bfloat16"}, "b1": {"bool"},
-    "i1": {"int8"}, "i2": {"int16"}, "i4": {"int32"}, "i8": {"int64"},
-    "u1": {"uint8", "bool"}, "u2": {"uint16", "float16", "bfloat16"}, "u4": {"uint32"}, "u8": {"uint64"},
+    "f4": {"float32"},
+    "f8": {"float64"},
+    "e2": {"float16"},
+    "E2": {"bfloat16"},
+    "b1": {"bool"},
+    "i1": {"int8"},
+    "i2": {"int16"},
+    "i4": {"int32"},
+    "i8": {"int64"},
+    "u1": {"uint8", "bool"},
+    "u2": {"uint16", "float16", "bfloat16"},
+    "u4": {"uint32"},
+    "u8": {"uint64"},
 }
 
 
@@ -145,17 +197,33 @@ class Module:
     [0.0, 2.0, 4.0]
     """
 
-    def __init__(self, code: str, options: Sequence[str] = (), name_expressions: Sequence[str] = (), *,
-                 filename: str = "kernel.cu", mode: str = "fast", coverage: bool = False, ftz: bool = True,
-                 fma: bool = False) -> None:
+    def __init__(
+        self,
+        code: str,
+        options: Sequence[str] = (),
+        name_expressions: Sequence[str] = (),
+        *,
+        filename: str = "kernel.cu",
+        mode: str = "fast",
+        coverage: bool = False,
+        ftz: bool = True,
+        fma: bool = False,
+    ) -> None:
         if mode not in MODES:
             raise ValueError(f"cusim: mode must be one of {MODES}, got {mode!r}")
         self.checked, self.ftz, self.filename = mode == "checked", ftz, filename
-        self._build = build(code, tuple(options), tuple(name_expressions), filename=filename, checked=self.checked,
-                            coverage=coverage, fma=fma)
+        self._build = build(
+            code,
+            tuple(options),
+            tuple(name_expressions),
+            filename=filename,
+            checked=self.checked,
+            coverage=coverage,
+            fma=fma,
+        )
         self.path = self._build.path
         self.kernels = self._build.kernels
-        self._lib = ctypes.PyDLL(str(self.path))       # keeps the GIL: one launch at a time
+        self._lib = ctypes.PyDLL(str(self.path))  # keeps the GIL: one launch at a time
         self._lib.cusim_reports.restype = ctypes.POINTER(_Report)
         self._lib.cusim_static_shared.restype = ctypes.c_size_t
         self._calls = {n: getattr(self._lib, f"cusim_call_{i}") for i, n in enumerate(self.kernels)}
@@ -176,7 +244,9 @@ class Module:
     def _read_params(self, i: int) -> tuple[Parameter, ...]:
         out = (_Param * compiler._MAX_PARAMS)()
         n = getattr(self._lib, f"cusim_params_{i}")(out)
-        return tuple(Parameter(p.kind.decode(), bool(p.pointer), bool(p.constant), p.size, p.align) for p in out[:n])
+        return tuple(
+            Parameter(p.kind.decode(), bool(p.pointer), bool(p.constant), p.size, p.align) for p in out[:n]
+        )
 
     def has_c_linkage(self, name: str) -> bool:
         """Whether `name` is found by its plain name, i.e. declared extern "C"."""
@@ -185,32 +255,53 @@ class Module:
     def parameters(self, name: str) -> tuple[Parameter, ...]:
         """The parameters of the kernel `name`."""
         if name not in self._params:
-            raise KernelError(f"{self.filename} has no kernel {name!r}; it has {', '.join(self.kernels) or 'none'}")
+            raise KernelError(
+                f"{self.filename} has no kernel {name!r}; it has {', '.join(self.kernels) or 'none'}"
+            )
         return self._params[name]
 
     def static_shared_bytes(self, name: str) -> int | None:
         """Bytes of static shared memory that `name` used in its latest launch; None before the first."""
         return self._static.get(name)
 
-    def launch(self, name: str, grid: Any, block: Any, args: Sequence[Any], *, shared_mem: int = 0,
-               order: str = "random", seed: int = 0, memory: Sequence[np.ndarray] = ()) -> None:
+    def launch(
+        self,
+        name: str,
+        grid: Any,
+        block: Any,
+        args: Sequence[Any],
+        *,
+        shared_mem: int = 0,
+        order: str = "random",
+        seed: int = 0,
+        memory: Sequence[np.ndarray] = (),
+        timeout: float | None = None,
+    ) -> None:
         """Runs the kernel `name` and returns when it has ended; nothing is returned.
 
-        grid, block: int or up to three; args: C-contiguous NumPy arrays for pointers (None for a null pointer,
-        an int for an address), NumPy scalars or Python numbers (int64, float64) for values.
+        grid, block: int or up to three.  args: C-contiguous NumPy arrays for pointers (None for a null
+        pointer, an int for an address), NumPy scalars or Python numbers (int64, float64) for values.
         shared_mem: bytes of dynamic shared memory.  order: of threads and blocks, with `seed` for "random".
         memory: further arrays that the kernel reaches through pointers in memory (checked mode).
+        timeout: seconds of processor time, else $LUCID_CUSIM_TIMEOUT, else 60; 0 for no limit.
         Raises KernelError for a wrong launch and for whatever the run found.
         """
         params = self.parameters(name)
         grid3, block3 = self._check_config(name, grid, block, shared_mem, order)
         values, regions = self._convert(name, params, args)
         pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(v) for v in values])
-        config = _Config((ctypes.c_uint * 3)(*grid3), (ctypes.c_uint * 3)(*block3), shared_mem, seed, ORDERS[order],
-                         int(self.ftz))
+        config = _Config(
+            (ctypes.c_uint * 3)(*grid3),
+            (ctypes.c_uint * 3)(*block3),
+            shared_mem,
+            seed,
+            ORDERS[order],
+            int(self.ftz),
+            TIMEOUT if timeout is None else timeout,
+        )
         with _lock:
             if self.checked:
-                extra = [(m.ctypes.data, m.ctypes.data + m.nbytes, 0) for m in memory]
+                extra = [(m.ctypes.data, m.ctypes.data + m.nbytes, 0, -1) for m in memory]
                 self._set_regions(params, args, regions + extra)
             found = self._lib.cusim_launch(self._calls[name], pointers, ctypes.byref(config))
             self._static[name] = self._lib.cusim_static_shared()
@@ -218,7 +309,9 @@ class Module:
         if reports:
             raise KernelError(f"{name}<<<{grid3}, {block3}>>>: " + "\n".join(map(str, reports)), reports)
         if self._static[name] > MAX_STATIC_SHARED:
-            raise KernelError(f"{name}: {self._static[name]} bytes of static shared memory, a GPU has {MAX_STATIC_SHARED}")
+            raise KernelError(
+                f"{name}: {self._static[name]} bytes of static shared memory, a GPU has {MAX_STATIC_SHARED}"
+            )
 
     def _check_config(self, name: str, grid: Any, block: Any, shared_mem: int, order: str) -> tuple[Any, Any]:
         grid3, block3 = _as_dim(grid), _as_dim(block)
@@ -228,21 +321,29 @@ class Module:
             raise KernelError(f"{name}: grid {grid3} must lie between (1, 1, 1) and {MAX_GRID}")
         n = block3[0] * block3[1] * block3[2]
         if min(block3) < 1 or n > MAX_THREADS or block3[2] > 64:
-            raise KernelError(f"{name}: block {block3} has {n} threads; allowed are 1 to {MAX_THREADS}, at most 64 in z")
+            raise KernelError(
+                f"{name}: block {block3} has {n} threads; allowed are 1 to {MAX_THREADS}, at most 64 in z"
+            )
         if not 0 <= shared_mem <= MAX_SHARED:
-            raise KernelError(f"{name}: {shared_mem} bytes of dynamic shared memory; a block has at most {MAX_SHARED}")
+            raise KernelError(
+                f"{name}: {shared_mem} bytes of dynamic shared memory; a block has at most {MAX_SHARED}"
+            )
         return grid3, block3
 
-    def _convert(self, name: str, params: Sequence[Parameter], args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def _convert(
+        self, name: str, params: Sequence[Parameter], args: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
         if len(args) != len(params):
-            raise KernelError(f"{name} takes {len(params)} arguments ({', '.join(map(str, params))}), got {len(args)}")
+            raise KernelError(
+                f"{name} takes {len(params)} arguments ({', '.join(map(str, params))}), got {len(args)}"
+            )
         values, regions = [], []
         for i, (a, p) in enumerate(zip(args, params, strict=True)):
             if p.pointer:
                 address = self._pointer(name, i, a, p)
                 values.append(ctypes.c_void_p(address))
                 if isinstance(a, np.ndarray):
-                    regions.append((address, address + a.nbytes, int(p.const)))
+                    regions.append((address, address + a.nbytes, int(p.const), i))
             else:
                 values.append(self._scalar(name, i, a, p))
         return values, regions
@@ -255,51 +356,64 @@ class Module:
                 return int(a)
             raise KernelError(f"{name}: argument {i} is {type(a).__name__} {a!r}, the kernel takes {p}")
         if not a.flags.c_contiguous:
-            raise KernelError(f"{name}: argument {i} of shape {a.shape} and strides {a.strides} is not C-contiguous; "
-                              "a kernel sees only the address: pass ascontiguousarray(x)")
+            raise KernelError(
+                f"{name}: argument {i} of shape {a.shape} and strides {a.strides} is not C-contiguous; "
+                "a kernel sees only the address: pass ascontiguousarray(x)"
+            )
         accepted = _ACCEPTS.get(f"{p.kind}{p.size}")
         if p.kind == "P":
             accepted = {"uint64", "int64"}
         if accepted is not None and a.dtype.name not in accepted:
             raise KernelError(f"{name}: argument {i} is an array of {a.dtype.name}, the kernel takes {p}")
         if a.size and a.ctypes.data % p.align:
-            raise KernelError(f"{name}: argument {i} starts at an address that is no multiple of {p.align} bytes, "
-                              f"the kernel takes {p}")
+            raise KernelError(
+                f"{name}: argument {i} starts at an address that is no multiple of {p.align} bytes, "
+                f"the kernel takes {p}"
+            )
         return int(a.ctypes.data)
 
     def _scalar(self, name: str, i: int, a: Any, p: Parameter) -> Any:
         if isinstance(a, np.ndarray) and a.size == 1 and p.kind != "V":
             a = a.reshape(())[()]
         v = np.asarray(a) if not isinstance(a, np.ndarray) else a
-        same_kind = v.dtype.name in _ACCEPTS.get(f"{p.kind}{p.size}", ()) and not (p.kind == "u" and v.dtype.kind not in "ub")
+        same_kind = v.dtype.name in _ACCEPTS.get(f"{p.kind}{p.size}", ()) and not (
+            p.kind == "u" and v.dtype.kind not in "ub"
+        )
         if p.kind in "iu" and v.dtype.kind in "iu" and v.dtype.itemsize == p.size:
             n = int(v)
             same_kind = -(2 ** (8 * p.size - 1)) * (p.kind == "i") <= n < 2 ** (8 * p.size - (p.kind == "i"))
         if p.kind == "V":
             same_kind = v.nbytes == p.size
         if not same_kind:
-            raise KernelError(f"{name}: argument {i} is {type(a).__name__} {a!r} ({v.dtype.name}), the kernel takes {p}; "
-                              "pass a NumPy scalar of that type")
+            raise KernelError(
+                f"{name}: argument {i} is {type(a).__name__} {a!r} ({v.dtype.name}), the kernel takes {p}; "
+                "pass a NumPy scalar of that type"
+            )
         return (ctypes.c_char * max(1, v.nbytes)).from_buffer_copy(v.tobytes())
 
     def _set_regions(self, params: Sequence[Parameter], args: Sequence[Any], regions: list[Any]) -> None:
-        """Tells the checks which memory is legal, and the size of their granule (the smallest element in play)."""
+        """Tells the checks which memory is legal, and their granule: the smallest element in play."""
         regions = [r for r in regions if r[1] > r[0]]
         sizes = [p.size for p in params if p.pointer and p.kind in "fiubeE"]
         sizes += [a.itemsize for a in args if isinstance(a, np.ndarray) and a.ndim]
         bits = min([2, *((s & -s).bit_length() - 1 for s in sizes if s)])
         segments: list[list[int]] = []
-        for lo, hi, _ in sorted(regions):
+        for lo, hi, *_ in sorted(regions):
             if segments and lo <= segments[-1][1]:
                 segments[-1][1] = max(segments[-1][1], hi)
             else:
                 segments.append([lo, hi])
         segments = [[lo & ~3, hi] for lo, hi in segments]
-        self._lib.cusim_regions((_Region * max(1, len(regions)))(*[_Region(*r) for r in regions]), len(regions),
-                                (_Segment * max(1, len(segments)))(*[_Segment(*s) for s in segments]), len(segments), bits)
+        self._lib.cusim_regions(
+            (_Region * max(1, len(regions)))(*[_Region(*r) for r in regions]),
+            len(regions),
+            (_Segment * max(1, len(segments)))(*[_Segment(*s) for s in segments]),
+            len(segments),
+            bits,
+        )
 
     def _locate(self, pcs: Sequence[int]) -> dict[int, tuple[str, int]]:
-        """Source positions of offsets into the shared object: the innermost frame outside cusim's own headers."""
+        """Source positions of offsets into the shared object: the innermost frame outside cusim's headers."""
         pcs = sorted(set(pcs))
         if not pcs:
             return {}
@@ -311,7 +425,17 @@ class Module:
         out = []
         for r in raw:
             file, line = (r.file.decode(), r.line) if r.file else where.get(r.pc, (self.filename, 0))
-            out.append(Report(r.kind.decode(), r.text.decode(errors="replace"), file, line, tuple(r.block), r.thread, r.times))
+            out.append(
+                Report(
+                    r.kind.decode(),
+                    r.text.decode(errors="replace"),
+                    file,
+                    line,
+                    tuple(r.block),
+                    r.thread,
+                    r.times,
+                )
+            )
         return out
 
     def collect_traffic(self, on: bool = True) -> None:
@@ -326,8 +450,19 @@ class Module:
         rows = list(raw[: self._lib.cusim_stats(raw, 256)])
         where = self._locate([r.pc for r in rows if r.pc])
         kinds = ("read", "write", "atomic")
-        out = [Traffic(*where.get(r.pc, (self.filename, 0)), "shared" if r.shared else "global", kinds[r.kind], r.bytes,
-                       r.requests, r.units, r.ideal, r.conflicts) for r in rows]
+        out = [
+            Traffic(
+                *where.get(r.pc, (self.filename, 0)),
+                "shared" if r.shared else "global",
+                kinds[r.kind],
+                r.bytes,
+                r.requests,
+                r.units,
+                r.ideal,
+                r.conflicts,
+            )
+            for r in rows
+        ]
         return sorted(out, key=lambda t: (t.file, t.line, t.access))
 
 
@@ -341,12 +476,9 @@ def _addr2line(path: str, pcs: tuple[int, ...], filename: str) -> tuple[tuple[st
     out = []
     for frames in re.split(r"^0x[0-9a-f]+\n", text, flags=re.M)[1:]:
         lines = [f.split(" (")[0].rsplit(":", 1) for f in frames.strip().split("\n") if ":" in f]
-        mine = [(f, n) for f, n in lines if Path(f).parent != compiler.INCLUDE and f != "??"]
+        mine = [(f, n) for f, n in lines if compiler.HERE not in Path(f).parents and f != "??"]
         f, n = mine[0] if mine else (filename, "0")
         if f.endswith("/" + filename):
             f = filename
         out.append((f, int(n) if n.isdigit() else 0))
     return tuple(out)
-
-
-__all__ = ["CompileError", "KernelError", "Module", "Parameter", "Report", "Traffic"]

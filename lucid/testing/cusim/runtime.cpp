@@ -5,7 +5,10 @@
 #include <immintrin.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 extern "C" {
 cusim::Dim threadIdx, blockIdx, blockDim, gridDim;
 unsigned cusim_gen;
@@ -17,6 +20,7 @@ alignas(1024) char cusim_dyn[cusim::DYNAMIC];
 namespace cusim {
 struct Collective {       // lanes of one warp that meet under one mask
   unsigned mask, gen, arrived, active[2];
+  unsigned unread;        // lanes that were released and have not fetched their result yet
   uint64_t value[2][WARP];
   bool fence;
   Site site;
@@ -68,7 +72,9 @@ __attribute__((noinline)) static void fiber_main() {
   for (;;) {              // a fiber whose thread has ended runs the next thread at once
     current->tid = thread_order[next_thread++];
     threadIdx = thread_index[current->tid];
+    in_kernel = true;
     body(body_args);
+    in_kernel = false;
     thread_ends(current->tid);
     if (n_ready || next_thread >= n_threads) {
       free_fibers[n_free++] = (int)(current - fibers);
@@ -114,7 +120,7 @@ static unsigned lanes_needed(int warp, unsigned mask) {
 static void collective_release(int warp, Collective& c) {
   const int g = c.gen & 1;
   if (c.fence) shadow_syncwarp(warp, c.arrived);
-  c.arrived = 0; c.gen++; c.fence = false;
+  c.arrived = 0; c.gen++; c.fence = false; c.unread = c.active[g];
   for (int l = 0; l < WARP; l++)
     if ((c.active[g] >> l & 1) && lane_fiber[warp][l] >= 0) push_ready(lane_fiber[warp][l]);
 }
@@ -125,7 +131,8 @@ static Collective& collective(const char* what, Site s, unsigned mask, uint64_t 
   int k = 0;
   while (k < n_masks[warp] && collectives[warp][k].mask != mask) k++;
   if (k == n_masks[warp]) {
-    for (k = 0; k < n_masks[warp] && collectives[warp][k].arrived; k++) {}
+    if (k == MASKS)
+      for (k = 0; k < MASKS && (collectives[warp][k].arrived || collectives[warp][k].unread); k++) {}
     if (k == MASKS) { report("bad-mask", s.file, s.line, 0, "more than %d masks in use at once", MASKS); abort_launch(); }
     if (k == n_masks[warp]) n_masks[warp]++;
     const unsigned gen = collectives[warp][k].gen;
@@ -147,6 +154,7 @@ static Collective& collective(const char* what, Site s, unsigned mask, uint64_t 
   } else {
     wait_here(what, s);
   }
+  c.unread &= ~(1u << lane);
   return c;
 }
 static void thread_ends(int tid) {
@@ -165,6 +173,11 @@ static void thread_ends(int tid) {
 // ---- faults: a wild access of a kernel becomes a report, not the end of the process
 alignas(64) static char landing_stack[32 * 1024], signal_stack[64 * 1024];
 static void fault_landing() { abort_launch(); }
+static void leave(ucontext_t* uc) {        // when the signal handler returns, the launch ends
+  in_kernel = false;
+  uc->uc_mcontext.gregs[REG_RIP] = (greg_t)fault_landing;
+  uc->uc_mcontext.gregs[REG_RSP] = (greg_t)(landing_stack + sizeof landing_stack - 64 - 8);
+}
 static void on_fault(int sig, siginfo_t* info, void* context) {
   ucontext_t* uc = (ucontext_t*)context;
   if (!current) { signal(sig, SIG_DFL); return; }
@@ -174,23 +187,47 @@ static void on_fault(int sig, siginfo_t* info, void* context) {
   if (sig == SIGFPE) report("division-by-zero", 0, 0, pc, "integer division by zero (or overflow)");
   else if (overflow) report("stack-overflow", 0, 0, pc, "local memory of a thread is larger than %d bytes", (int)STACK);
   else report("segmentation-fault", 0, 0, pc, "access to address %p", (void*)a);
-  uc->uc_mcontext.gregs[REG_RIP] = (greg_t)fault_landing;
-  uc->uc_mcontext.gregs[REG_RSP] = (greg_t)(landing_stack + sizeof landing_stack - 64 - 8);
+  leave(uc);
+}
+static double time_limit;
+static void on_timeout(int, siginfo_t*, void* context) {
+  ucontext_t* uc = (ucontext_t*)context;
+  if (!in_kernel || !current) return;      // the timer comes again
+  Place p = {0, 0, (void*)(uc->uc_mcontext.gregs[REG_RIP] + 1)};
+  if (latest.file || latest.pc) p = latest;
+  report("timeout", p.file, p.line, p.pc, "the launch took more than %g s of processor time", time_limit);
+  leave(uc);
 }
 static const int FAULTS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct FaultGuard {
-  struct sigaction old[4];
+  struct sigaction old[4], old_timeout;
   stack_t old_stack;
-  FaultGuard() {
+  timer_t timer;
+  bool timed;
+  static int timeout_signal() { return SIGRTMIN + 5; }
+  explicit FaultGuard(double seconds) {
     stack_t ss = {};
     ss.ss_sp = signal_stack; ss.ss_size = sizeof signal_stack;
     sigaltstack(&ss, &old_stack);
     struct sigaction sa = {};
-    sa.sa_sigaction = on_fault; sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sa.sa_sigaction = on_fault;
     for (int i = 0; i < 4; i++) sigaction(FAULTS[i], &sa, &old[i]);
+    sa.sa_sigaction = on_timeout;
+    sigaction(timeout_signal(), &sa, &old_timeout);
+    time_limit = seconds;
+    struct sigevent ev = {};
+    ev.sigev_notify = SIGEV_THREAD_ID; ev.sigev_signo = timeout_signal();
+    ev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    timed = seconds > 0 && timer_create(CLOCK_THREAD_CPUTIME_ID, &ev, &timer) == 0;
+    const time_t whole = (time_t)seconds;
+    const struct itimerspec spec = {{0, 50000000}, {whole, (long)((seconds - (double)whole) * 1e9) + 1}};   // then every 50 ms
+    if (timed) timer_settime(timer, 0, &spec, 0);
   }
   ~FaultGuard() {
+    if (timed) timer_delete(timer);
     for (int i = 0; i < 4; i++) sigaction(FAULTS[i], &old[i], 0);
+    sigaction(timeout_signal(), &old_timeout, 0);
     sigaltstack(&old_stack, 0);
   }
 };
@@ -265,6 +302,7 @@ static void find_base() {
 using namespace cusim;
 extern "C" {
 int cusim_barrier(const char* file, int line, int id, int pred) {
+  const Inside inside;
   const int g = bar_gen & 1;
   if (bar_site.file && bar_site.id != id)
     report("divergent-barrier", file, line, 0, "threads of one block wait at different barriers: here and at %s:%d",
@@ -277,11 +315,13 @@ int cusim_barrier(const char* file, int line, int id, int pred) {
   return bar_count[g];
 }
 void cusim_syncwarp(const char* file, int line, int id, unsigned mask) {
+  const Inside inside;
   int p;
   collective("__syncwarp", Site{file, line, id}, mask, 0, &p, true);
 }
 unsigned long cusim_shfl(const char* file, int line, int id, unsigned mask, unsigned long value, int kind, int arg,
                          int width) {
+  const Inside inside;
   static const char* const names[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
   const int lane = current->tid % WARP, base = lane & ~(width - 1), end = base + width;
   int source = 0;
@@ -303,6 +343,7 @@ unsigned long cusim_shfl(const char* file, int line, int id, unsigned mask, unsi
   return c.value[p][source];
 }
 unsigned cusim_ballot(const char* file, int line, int id, unsigned mask, int pred) {
+  const Inside inside;
   int p;
   Collective& c = collective("__ballot_sync", Site{file, line, id}, mask, (uint64_t)pred, &p, false);
   unsigned r = 0;
@@ -310,6 +351,7 @@ unsigned cusim_ballot(const char* file, int line, int id, unsigned mask, int pre
   return r;
 }
 unsigned cusim_warp_reduce(const char* file, int line, int id, unsigned mask, unsigned value, int op, int is_signed) {
+  const Inside inside;
   int p;
   Collective& c = collective("__reduce_sync", Site{file, line, id}, mask, value, &p, false);
   bool first = true;
@@ -325,13 +367,18 @@ unsigned cusim_warp_reduce(const char* file, int line, int id, unsigned mask, un
   return r;
 }
 unsigned cusim_activemask() { return lanes_needed(current->tid / WARP, ~0u); }
-void cusim_atomic(const char* file, int line, void* p, int n) { shadow_atomic(file, line, p, n); }
+void cusim_atomic(const char* file, int line, void* p, int n) {
+  const Inside inside;
+  shadow_atomic(file, line, p, n);
+}
 void cusim_fence() { shadow_fence(); }
 void cusim_trap(const char* file, int line) {
+  const Inside inside;
   report("trap", file, line, 0, "__trap()");
   abort_launch();
 }
 void cusim_reserve(Slot* slot, unsigned long size, unsigned align) {
+  const Inside inside;
   const unsigned at = align < 16 ? 16 : align;
   const size_t off = (arena.used + at - 1) / at * at;
   if (off + size + GAP > ARENA || arena.count == MAX_ARRAYS) {
@@ -345,7 +392,7 @@ void cusim_reserve(Slot* slot, unsigned long size, unsigned align) {
 }
 
 #pragma GCC visibility push(default)
-struct LaunchConfig { unsigned grid[3], block[3]; unsigned long shared, seed; int order, ftz; };
+struct LaunchConfig { unsigned grid[3], block[3]; unsigned long shared, seed; int order, ftz; double timeout; };
 // 0 when the kernel ran without a report
 int cusim_launch(void (*thunk)(void**), void** args, const LaunchConfig* c) {
   gridDim = {c->grid[0], c->grid[1], c->grid[2]};
@@ -354,7 +401,7 @@ int cusim_launch(void (*thunk)(void**), void** args, const LaunchConfig* c) {
   body = thunk; body_args = args; order = (Order)c->order; dyn_bytes = c->shared;
   rng_state = c->seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
   if (!rng_state) rng_state = 1;
-  n_reports = 0; epoch = 1; block_number = 0; aborted = false; current = 0;
+  n_reports = 0; in_kernel = false; latest = Place{0, 0, 0}; epoch = 1; block_number = 0; aborted = false; current = 0;
   cusim_gen++; arena.count = 0; arena.used = GAP;
   if (!module_base) find_base();
   for (int t = 0; t < n_threads; t++)
@@ -370,7 +417,7 @@ int cusim_launch(void (*thunk)(void**), void** args, const LaunchConfig* c) {
   const unsigned csr = _mm_getcsr();
   if (c->ftz) _mm_setcsr(csr | 0x8040);               // flush results and operands that are subnormal
   {
-    FaultGuard guard;
+    FaultGuard guard(c->timeout);
     shadow_begin_launch();
     for (size_t i = 0; i < n_blocks && !aborted; i++) {
       begin_block(blocks ? (size_t)blocks[i] : order == REVERSE ? n_blocks - 1 - i : i);

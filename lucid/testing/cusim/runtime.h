@@ -69,5 +69,12 @@ static void report(const char* kind, const char* file, int line, void* pc, const
   r.block = blockIdx;
   r.thread = current ? current->tid : -1;
 }
+static volatile bool in_kernel;      // in the user's code: the only place where a time-out may stop it
+struct Inside {                      // the runtime, called by a kernel
+  Inside() { in_kernel = false; }
+  ~Inside() { in_kernel = true; }
+};
+struct Place { const char* file; int line; void* pc; };
+static Place latest;                 // the latest access, in checked mode
 void abort_launch();      // leaves the current thread for good and ends the launch
 }  // namespace cusim

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace cusim {
-struct Region { uintptr_t lo, hi; int readonly; };            // memory that the kernel may touch
+struct Region { uintptr_t lo, hi; int readonly, argument; };  // memory that the kernel may touch; argument -1: named by `memory`
 struct Cell;
 struct Segment { uintptr_t lo, hi; };                         // disjoint: one shadow each
 struct Traffic { unsigned long pc; int kind, shared, bytes; long requests, units, ideal, conflicts; };
@@ -37,10 +37,9 @@ struct Cell {                      // one granule: last write, latest reads of t
   unsigned w_clock, r_clock, r_clock2, r_warps;
 };
 struct Shadow { uintptr_t lo, hi; Cell* cells; size_t bytes; };
-struct Place { const char* file; int line; void* pc; };
 static std::vector<Region> regions;
 static std::vector<Shadow> shadows;
-static std::vector<Cell> shared_cells;
+static Cell* shared_cells;                     // of cusim_arena, then of cusim_dyn
 static int granule_bits = 2;
 static unsigned clocks[MAX_THREADS][WARP];     // clocks[t][l]: what thread t knows of lane l of its warp
 static std::unordered_map<uintptr_t, std::vector<int>> released;   // atomic word -> blocks that released to it
@@ -66,23 +65,28 @@ static void shadow_regions(const Region* r, int n, const Segment* s, int m, int 
   for (int i = 0; i < m; i++) shadows.push_back(Shadow{s[i].lo, s[i].hi, 0, 0});
   granule_bits = bits;
 }
+static size_t shared_bytes;
+static Cell* map_cells(size_t bytes, size_t* size) {          // pages are taken from the system when first touched
+  *size = ((bytes >> granule_bits) + 2) * sizeof(Cell);
+  return (Cell*)mmap(0, *size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
 static void shadow_begin_launch() {
   if (!image_lo) dl_iterate_phdr(find_image, (void*)cusim_arena);
-  for (Shadow& s : shadows) {      // pages are taken from the system when first touched
-    s.bytes = (((s.hi - s.lo) >> granule_bits) + 2) * sizeof(Cell);
-    s.cells = (Cell*)mmap(0, s.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
+  for (Shadow& s : shadows) s.cells = map_cells(s.hi - s.lo, &s.bytes);
+  shared_cells = map_cells(ARENA + DYNAMIC, &shared_bytes);
   released.clear();
 }
 static void stats_flush();
 static void shadow_end_launch() {
   for (Shadow& s : shadows) munmap(s.cells, s.bytes);
+  munmap(shared_cells, shared_bytes);
   shadows.clear();
   stats_flush();
 }
 static void stats_begin_block();
 static void shadow_begin_block() {
-  shared_cells.assign(((ARENA + dyn_bytes) >> granule_bits) + 2, Cell());
+  memset(shared_cells, 0, ((arena.used >> granule_bits) + 1) * sizeof(Cell));
+  memset(shared_cells + (ARENA >> granule_bits), 0, ((dyn_bytes >> granule_bits) + 1) * sizeof(Cell));
   memset(clocks, 0, sizeof clocks);
   for (int t = 0; t < n_threads; t++) clocks[t][t % WARP] = 1;
   visible.assign((size_t)block_number + 1, 0);
@@ -261,17 +265,21 @@ static void out_of_bounds(uintptr_t a, int n, int kind, Place p) {
   long best = 1l << 62;
   int which = -1;
   bool after = false;
-  for (size_t i = 0; i < regions.size(); i++) {
-    const bool past = a >= regions[i].lo;
-    const long d = past ? (long)(a - regions[i].hi) : (long)(regions[i].lo - a);
-    if (d < best) { best = d; which = (int)i; after = past; }
+  for (const Region& r : regions) {
+    const bool past = a >= r.lo;
+    const long d = past ? (long)(a - r.hi) : (long)(r.lo - a);
+    if (d < best) { best = d; which = r.argument; after = past; }
   }
-  if (best < 0)
-    report("out-of-bounds", p.file, p.line, p.pc, "global %s of %d bytes reaches %ld bytes past the end of array %d",
-           verb(kind), n, best + n, which);
+  char name[32] = "an array named by memory=";
+  if (which >= 0) snprintf(name, sizeof name, "argument %d", which);
+  if (regions.empty())
+    report("out-of-bounds", p.file, p.line, p.pc, "global %s of %d bytes: no argument is an array", verb(kind), n);
+  else if (best < 0)
+    report("out-of-bounds", p.file, p.line, p.pc, "global %s of %d bytes reaches %ld bytes past the end of %s", verb(kind), n,
+           best + n, name);
   else
-    report("out-of-bounds", p.file, p.line, p.pc, "global %s of %d bytes, %ld bytes %s array %d (in order of arguments)",
-           verb(kind), n, best, after ? "past the end of" : "before", which);
+    report("out-of-bounds", p.file, p.line, p.pc, "global %s of %d bytes, %ld bytes %s %s", verb(kind), n, best,
+           after ? "past the end of" : "before", name);
   abort_launch();                         // the access itself must not happen
 }
 static void check_shared_static(size_t off, int n, bool promised, int kind, Place p) {
@@ -292,12 +300,14 @@ static void access(void* address, int n, int kind, bool promised, Place p) {
   if (!current) return;
   const uintptr_t a = (uintptr_t)address;
   if (a - (uintptr_t)current->stack < STACK + PAGE) return;                 // local memory
+  const Inside inside;
+  latest = p;
   if (promised && (a & (n - 1))) report("misaligned", p.file, p.line, p.pc, "%d-byte %s at an address that is %d more than a multiple of %d", n, verb(kind), (int)(a & (n - 1)), n);
   const uintptr_t s = a - (uintptr_t)cusim_arena, d = a - (uintptr_t)cusim_dyn;
   if (s < ARENA) {
     check_shared_static(s, n, promised, kind, p);
     if (want_stats) stats_note(a, n, kind, true, p);
-    check_cells(shared_cells.data(), s, n, kind, true, p);
+    check_cells(shared_cells, s, n, kind, true, p);
   } else if (d < DYNAMIC) {
     if (d + n > dyn_bytes) {
       report("out-of-bounds", p.file, p.line, p.pc, "shared %s of %d bytes at offset %lu of the %lu bytes of dynamic shared memory",
@@ -305,7 +315,7 @@ static void access(void* address, int n, int kind, bool promised, Place p) {
       abort_launch();
     }
     if (want_stats) stats_note(a, n, kind, true, p);
-    check_cells(shared_cells.data(), ARENA + d, n, kind, true, p);
+    check_cells(shared_cells, ARENA + d, n, kind, true, p);
   } else if (a - image_lo >= image_hi - image_lo) {                         // else: __constant__ tables, built-in variables
     bool inside = false, writable = false;
     for (const Region& r : regions)

@@ -1,13 +1,15 @@
 """A strict stand-in for CuPy on a machine without a GPU.  See README.md.
 
+>>> import numpy
 >>> from lucid.testing import strictcupy
 >>> cp = strictcupy.install()
 >>> x = cp.arange(3, dtype=cp.float32)
 >>> float((x * 2).sum())
 6.0
->>> x + np.ones(3)
+>>> x + numpy.ones(3)
 Traceback (most recent call last):
 TypeError: Unsupported type <class 'numpy.ndarray'>
+>>> strictcupy.uninstall()
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def install() -> Any:
     """The stand-in, registered as `cupy` (and `cupyx`) in sys.modules; an installed CuPy is hidden."""
     present = sys.modules.get("cupy")
     if present is not None and present is not cupy:
-        raise RuntimeError("strictcupy.install(): the real cupy is already imported; install the stand-in first")
+        raise RuntimeError(
+            "strictcupy.install(): the real cupy is already imported; install the stand-in first"
+        )
     sys.modules.update(TREE)
     return cupy
 
@@ -43,14 +47,22 @@ def installed() -> bool:
     return sys.modules.get("cupy") is cupy
 
 
-def configure(*, mode: str | None = None, order: str | None = None, seed: int | None = None, coverage: bool | None = None) -> None:
-    """Sets how kernels run: mode "fast" or "checked", order "forward", "reverse" or "random", seed, line coverage."""
-    for name, value, allowed in (("mode", mode, ("fast", "checked")), ("order", order, ("forward", "reverse", "random"))):
+def configure(
+    *,
+    mode: str | None = None,
+    order: str | None = None,
+    seed: int | None = None,
+    coverage: bool | None = None,
+) -> None:
+    """Sets how kernels run: mode fast or checked, order forward, reverse or random, seed, line coverage."""
+    for name, value, allowed in (
+        ("mode", mode, ("fast", "checked")),
+        ("order", order, ("forward", "reverse", "random")),
+    ):
         if value is not None and value not in allowed:
             raise ValueError(f"strictcupy.configure: {name} must be one of {allowed}, got {value!r}")
-    for name, value in (("mode", mode), ("order", order), ("seed", seed), ("coverage", coverage)):
-        if value is not None:
-            setattr(SETTINGS, name, value)
+    given = {"mode": mode, "order": order, "seed": seed, "coverage": coverage}
+    vars(SETTINGS).update({name: value for name, value in given.items() if value is not None})
 
 
 @contextlib.contextmanager
@@ -84,5 +96,18 @@ def reset_peak() -> None:
     CURRENT.pool.peak = CURRENT.pool.used_bytes()
 
 
-__all__ = ["NotInStandin", "OutOfMemoryError", "RedzoneError", "UndefinedOnDevice", "configure", "configured", "counters",
-           "install", "installed", "peak_bytes", "reset_counters", "reset_peak", "uninstall"]
+__all__ = [
+    "NotInStandin",
+    "OutOfMemoryError",
+    "RedzoneError",
+    "UndefinedOnDevice",
+    "configure",
+    "configured",
+    "counters",
+    "install",
+    "installed",
+    "peak_bytes",
+    "reset_counters",
+    "reset_peak",
+    "uninstall",
+]

@@ -1,20 +1,21 @@
 """`ndarray`: a NumPy view of device memory that behaves as cupy.ndarray does.
 
-It refuses to mix with NumPy arrays and lists, its reductions are 0-d arrays, and whatever needs the value on the host
-(`float`, `bool`, `item`, `get`) counts as a synchronisation.
+It refuses to mix with NumPy arrays and lists, its reductions are 0-d arrays, and whatever needs the value on
+the host (`float`, `bool`, `item`, `get`) counts as a synchronisation.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import EllipsisType, NoneType
 from typing import Any
 
 import numpy as np
 
-from .memory import CURRENT, Adopted, Block, MemoryPointer
+from .indexing import has_mask, index, refuse_duplicates
+from .memory import CURRENT, Adopted, MemoryPointer
 from .state import COUNT, NotInStandin, UndefinedOnDevice, api
 
 try:
@@ -25,6 +26,7 @@ except ImportError:
     BFLOAT16 = None
 
 SCALARS = (bool, int, float, complex, np.bool_, np.number)
+_CUDA = (2, 0)  # DLPack's kDLCUDA, device 0
 _BASIC = frozenset((int, slice, NoneType, EllipsisType))
 _KINDS = frozenset("?bBhHiIlLqQefdFDE")
 
@@ -56,10 +58,15 @@ class ndarray:
     """An array in the memory of the simulated device; see cupy.ndarray."""
 
     __slots__ = ("_a", "_mem", "_base", "__weakref__")
+    _a: np.ndarray  # the elements
+    _mem: Any  # the Block, Adopted or UnownedMemory that they lie in
+    _base: ndarray | None
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
 
-    def __new__(cls, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C") -> ndarray:
+    def __new__(
+        cls, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: Any = "C"
+    ) -> ndarray:
         dt = check_dtype(dtype)
         if memptr is None:
             if strides is not None:
@@ -69,8 +76,12 @@ class ndarray:
         r = object.__new__(cls)
         end = sum((s - 1) * abs(t) for s, t in zip(shape, strides, strict=True)) if strides else 0
         n = max(int(np.prod(shape, dtype=np.int64)) * dt.itemsize, end + dt.itemsize)
-        buffer = (ctypes.c_char * n).from_address(memptr.ptr) if memptr.ptr else None
-        r._a, r._mem, r._base = np.ndarray(shape, dt, buffer, 0, strides, None if strides else order), memptr.mem, None
+        buffer: Any = (ctypes.c_char * n).from_address(memptr.ptr) if memptr.ptr else None
+        r._a, r._mem, r._base = (
+            np.ndarray(shape, dt, buffer, 0, strides, None if strides else order),
+            memptr.mem,
+            None,
+        )
         return r
 
     # ---- what an array is
@@ -122,8 +133,10 @@ class ndarray:
 
     # ---- protocols
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise TypeError("Implicit conversion to a NumPy array is not allowed. "
-                        "Please use `.get()` to construct a NumPy array explicitly.")
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. "
+            "Please use `.get()` to construct a NumPy array explicitly."
+        )
 
     def __array_ufunc__(self, uf: Any, method: str, *inputs: Any, **kw: Any) -> Any:
         f = getattr(_cupy(), uf.__name__, None)
@@ -146,30 +159,48 @@ class ndarray:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         a = self._a
-        return {"shape": a.shape, "typestr": a.dtype.str, "descr": a.dtype.descr, "version": 3, "stream": 1,
-                "data": (a.ctypes.data if a.size else 0, False), "strides": None if a.flags.c_contiguous else a.strides}
+        return {
+            "shape": a.shape,
+            "typestr": a.dtype.str,
+            "descr": a.dtype.descr,
+            "version": 3,
+            "stream": 1,
+            "data": (a.ctypes.data if a.size else 0, False),
+            "strides": None if a.flags.c_contiguous else a.strides,
+        }
 
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
         if self.dtype.char == "E":
             raise BufferError("bfloat16 is not supported by NumPy's DLPack")
-        return self._a.__dlpack__()
+        capsule = self._a.__dlpack__()
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        # DLManagedTensor starts with {void* data; int32 device_type; ...}: say CUDA, so that hosts refuse it
+        ctypes.c_int32.from_address(get(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p)).value = _CUDA[
+            0
+        ]
+        return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0                     # kDLCUDA
+        return _CUDA
 
     def toDlpack(self) -> Any:
         return self.__dlpack__()
 
     # ---- to and from the host
-    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
+    def get(self, stream: Any = None, order: Any = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
         COUNT.syncs += bool(blocking)
         COUNT.d2h_bytes += self._a.nbytes
         if out is None:
-            return np.array(self._a, order=order)    # type: ignore[call-overload]
+            return np.array(self._a, order=order)
         if not isinstance(out, np.ndarray):
             raise TypeError("Only numpy.ndarray can be obtained from cupy.ndarray")
         if out.dtype != self.dtype or out.shape != self.shape:
-            raise ValueError(f"Shape or dtype mismatch. Expected {self.shape} {self.dtype}, got {out.shape} {out.dtype}")
+            raise ValueError(
+                f"Shape or dtype mismatch. Expected {self.shape} {self.dtype}, got {out.shape} {out.dtype}"
+            )
         out[...] = self._a
         return out
 
@@ -196,7 +227,7 @@ class ndarray:
     def tolist(self) -> Any:
         return self._value().tolist()
 
-    def tobytes(self, order: str = "C") -> bytes:
+    def tobytes(self, order: Any = "C") -> bytes:
         return self._value().tobytes(order)
 
     def __float__(self) -> float:
@@ -252,7 +283,7 @@ class ndarray:
         COUNT.launches += 1
         if not advanced:
             return view(self._a[(*k, ...) if isinstance(k, tuple) else (k, ...)], self)
-        COUNT.syncs += _has_mask(k)        # the size of the result must be known on the host
+        COUNT.syncs += has_mask(k)  # the size of the result must be known on the host
         r = np.asarray(self._a[k])
         return adopt(r if r.flags.c_contiguous else np.ascontiguousarray(r))
 
@@ -264,12 +295,14 @@ class ndarray:
         COUNT.launches += 1
         k, advanced = index(k, self._a.shape)
         if advanced and np.ndim(v):
-            _refuse_duplicates(k, self._a.shape)
+            refuse_duplicates(k, self._a.shape)
         with np.errstate(all="ignore"):
             self._a[k] = v
 
     # ---- copies and casts
-    def astype(self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True) -> ndarray:
+    def astype(
+        self, dtype: Any, order: Any = "K", casting: Any = None, subok: Any = None, copy: bool = True
+    ) -> ndarray:
         if casting is not None:
             raise TypeError("casting is not supported yet")
         if subok is not None:
@@ -280,13 +313,13 @@ class ndarray:
         COUNT.launches += 1
         return adopt(cast(self._a, dt, order))
 
-    def copy(self, order: str = "C") -> ndarray:
+    def copy(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
-        return adopt(self._a.copy(order))      # type: ignore[arg-type]
+        return adopt(self._a.copy(order))
 
-    def flatten(self, order: str = "C") -> ndarray:
+    def flatten(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
-        return adopt(self._a.flatten(order))   # type: ignore[arg-type]
+        return adopt(self._a.flatten(order))
 
     def view(self, dtype: Any = None, array_class: Any = None) -> ndarray:
         return view(self._a.view() if dtype is None else self._a.view(check_dtype(dtype)), self)
@@ -299,10 +332,10 @@ class ndarray:
         COUNT.launches += 1
         self._a[...] = value
 
-    def reshape(self, *shape: Any, order: str = "C") -> ndarray:
+    def reshape(self, *shape: Any, order: Any = "C") -> ndarray:
         if len(shape) == 1 and not isinstance(shape[0], int):
             shape = tuple(shape[0]) if not isinstance(shape[0], np.integer) else shape
-        r = self._a.reshape(shape, order=order)  # type: ignore[call-overload]
+        r = self._a.reshape(shape, order=order)
         if np.may_share_memory(r, self._a) or not r.size:
             return view(r, self)
         COUNT.launches += 1
@@ -358,7 +391,7 @@ def _rebuild(a: np.ndarray) -> ndarray:
 # ---- making arrays ----------------------------------------------------------------------------------
 
 
-def new(shape: Any, dtype: Any, order: str = "C", fill: Any = None) -> ndarray:
+def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
     """A fresh device array in a block of the pool: poisoned or stale, or filled."""
     dt = check_dtype(dtype)
     shape = tuple(map(int, shape)) if isinstance(shape, (tuple, list)) else (int(shape),)
@@ -369,7 +402,7 @@ def new(shape: Any, dtype: Any, order: str = "C", fill: Any = None) -> ndarray:
         n *= s
     mem = CURRENT.pool.block(n)
     r = object.__new__(ndarray)
-    r._a = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order if order in ("C", "F") else "C")  # type: ignore[arg-type]
+    r._a = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order if order in ("C", "F") else "C")
     r._mem, r._base = mem, None
     if fill is not None:
         COUNT.launches += 1
@@ -391,25 +424,31 @@ def view(a: np.ndarray, src: ndarray) -> ndarray:
     return r
 
 
-def upload(a: np.ndarray, order: str = "C") -> ndarray:
+def upload(a: np.ndarray, order: Any = "C") -> ndarray:
     """A device copy of a host array, in a block of the pool."""
     check_dtype(a.dtype)
     f = a.flags
-    r = new(a.shape, a.dtype, "F" if order == "F" or (order in "AK" and f.f_contiguous and not f.c_contiguous) else "C")
+    r = new(
+        a.shape,
+        a.dtype,
+        "F" if order == "F" or (order in "AK" and f.f_contiguous and not f.c_contiguous) else "C",
+    )
     COUNT.h2d_bytes += a.nbytes
     r._a[...] = a
     return r
 
 
-def cast(a: np.ndarray, dt: np.dtype, order: str = "K") -> np.ndarray:
+def cast(a: np.ndarray, dt: np.dtype, order: Any = "K") -> np.ndarray:
     """`a` in another dtype; refuses a float that the integer cannot hold, where CPU and GPU differ."""
     if dt.kind in "iu" and a.dtype.kind in "fV" and a.size:
         info = np.iinfo(dt)
         with np.errstate(invalid="ignore"):
             if not ((a > info.min - 1.0) & (a < info.max + 1.0)).all():
-                raise UndefinedOnDevice(f"a value outside {dt} is cast from {a.dtype}: NumPy and CUDA give different numbers")
+                raise UndefinedOnDevice(
+                    f"a value outside {dt} is cast from {a.dtype}: NumPy and CUDA give different numbers"
+                )
     with np.errstate(all="ignore"):
-        return a.astype(dt, order=order)     # type: ignore[call-overload]
+        return a.astype(dt, order=order)
 
 
 # ---- arguments and results --------------------------------------------------------------------------
@@ -428,7 +467,7 @@ def unwrap(x: Any) -> Any:
 
 
 def wrap(r: Any, sources: tuple[ndarray, ...] = ()) -> Any:
-    """`r` with every NumPy array in it as a device array: a view where it shares memory with a source, else adopted."""
+    """`r` with every NumPy array in it as a device array: a view of a source where they share memory."""
     if type(r) is np.ndarray:
         if r.dtype.char not in _KINDS:
             return r
@@ -445,130 +484,3 @@ def wrap(r: Any, sources: tuple[ndarray, ...] = ()) -> Any:
     if isinstance(r, list):
         return [wrap(e, sources) for e in r]
     return r
-
-
-# ---- indices ----------------------------------------------------------------------------------------
-
-
-def index(k: Any, shape: tuple[int, ...]) -> tuple[Any, bool]:
-    """(the index for NumPy, whether it makes a copy); arrays that point outside are refused, as CuPy would wrap them."""
-    parts = k if isinstance(k, tuple) else (k,)
-    advanced, out, axis = False, [], 0
-    n_axes = sum(_consumed(e) for e in parts)
-    for e in parts:
-        if e is Ellipsis:
-            axis += len(shape) - n_axes
-            out.append(e)
-            continue
-        a = e
-        if type(e) is ndarray:
-            if e._a.dtype.kind not in "biu":
-                raise IndexError("arrays used as indices must be of integer or boolean type")
-            a = e._a
-        elif isinstance(e, (list, np.ndarray)):
-            a = np.asarray(e, dtype=np.intp) if isinstance(e, list) and not e else np.asarray(e)
-            COUNT.h2d_bytes += a.nbytes
-        if isinstance(a, np.ndarray):
-            advanced = True
-            if a.dtype.kind in "iu" and a.size and axis < len(shape):
-                check_range(a, shape[axis])
-        elif isinstance(a, (bool, np.bool_)):
-            advanced = True
-        out.append(a)
-        axis += _consumed(e)
-    return (tuple(out) if isinstance(k, tuple) else out[0]), advanced
-
-
-def _consumed(e: Any) -> int:
-    if e is None or e is Ellipsis or isinstance(e, (bool, np.bool_)):
-        return 0
-    if isinstance(e, (ndarray, np.ndarray)) and e.dtype.kind == "b":
-        return e.ndim
-    return 1
-
-
-def check_range(indices: np.ndarray, n: int) -> None:
-    """Refuses indices outside [-n, n)."""
-    if indices.size and (int(indices.max()) >= n or int(indices.min()) < -n):
-        raise UndefinedOnDevice(f"an index array points outside an axis of length {n}: CuPy wraps it around without a word")
-
-
-def _has_mask(k: Any) -> bool:
-    return any(isinstance(e, np.ndarray) and e.dtype.kind == "b" for e in (k if isinstance(k, tuple) else (k,)))
-
-
-def _refuse_duplicates(k: Any, shape: tuple[int, ...]) -> None:
-    """Writes of several values to one element: which one wins is undefined on the device."""
-    if _has_mask(k):
-        return
-    arrays = [e for e in (k if isinstance(k, tuple) else (k,)) if isinstance(e, np.ndarray)]
-    n_axes = sum(_consumed(e) for e in (k if isinstance(k, tuple) else (k,)))
-    flat, axis = 0, 0
-    for e in k if isinstance(k, tuple) else (k,):
-        if isinstance(e, np.ndarray):
-            n = shape[axis]
-            flat = flat * n + np.broadcast_to(e % n if n else e, np.broadcast_shapes(*(a.shape for a in arrays))).ravel()
-        axis += len(shape) - n_axes if e is Ellipsis else _consumed(e)
-    if np.unique(flat).size != np.size(flat):
-        raise UndefinedOnDevice("x[indices] = values with an index that occurs twice: which value wins is undefined in "
-                                "CuPy; use cupy.add.at, or indices without repetition")
-
-
-# ---- operators and methods that are functions of the module ------------------------------------------
-
-_BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide",
-           "mod": "remainder", "pow": "power", "matmul": "matmul", "lt": "less", "le": "less_equal", "gt": "greater",
-           "ge": "greater_equal", "eq": "equal", "ne": "not_equal", "and": "bitwise_and", "or": "bitwise_or",
-           "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift", "divmod": "divmod"}
-_UNARY = {"neg": "negative", "abs": "absolute", "invert": "invert", "pos": "positive"}
-_METHODS = ("sum prod mean var std max min argmax argmin all any cumsum cumprod ravel take dot clip round conj conjugate "
-            "nonzero repeat argsort argpartition trace diagonal choose compress searchsorted").split()
-
-
-def _operator(name: str, f: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    def forward(self: ndarray, other: Any) -> Any:
-        if type(other) is not ndarray and not isinstance(other, (np.ndarray, *SCALARS)) and not is_scalar(other):
-            return NotImplemented
-        return f(self, other)
-
-    def reverse(self: ndarray, other: Any) -> Any:
-        return f(other, self)
-
-    def inplace(self: ndarray, other: Any) -> Any:
-        return f(self, other, out=self)
-
-    return forward, reverse, inplace
-
-
-def install_operators(module: Any, check_call: Callable[..., None]) -> None:
-    """Gives `ndarray` the operators and methods that cupy.ndarray has, as calls of the functions of `module`."""
-    methods = api()["classes"]["cupy.ndarray"]
-    for op, name in _BINARY.items():
-        fwd, rev, inp = _operator(op, getattr(module, name))
-        for dunder, fn in ((f"__{op}__", fwd), (f"__r{op}__", rev), (f"__i{op}__", inp)):
-            if dunder in methods and not (op in ("lt", "le", "gt", "ge", "eq", "ne") and fn is not fwd):
-                fn.__name__ = dunder
-                setattr(ndarray, dunder, fn)
-    for op, name in _UNARY.items():
-        setattr(ndarray, f"__{op}__", lambda self, f=getattr(module, name): f(self))
-    for name in _METHODS:
-        if name in methods:
-            setattr(ndarray, name, _method(name, module, methods[name], check_call))
-
-
-def _method(name: str, module: Any, parameters: list[str] | None, check_call: Callable[..., None]) -> Callable[..., Any]:
-    if name == "conj" or name == "conjugate":
-        return lambda self: module.conjugate(self) if self.dtype.kind == "c" else self
-    f = getattr(module, name)
-
-    def method(self: ndarray, *args: Any, **kw: Any) -> Any:
-        if parameters:
-            check_call(f"ndarray.{name}", parameters, (self, *args), kw)
-        return f(self, *args, **kw)
-
-    method.__name__ = name
-    return method
-
-
-__all__ = ["BFLOAT16", "Block", "adopt", "cast", "check_dtype", "check_range", "index", "install_operators", "is_scalar",
-           "ndarray", "new", "unsupported", "unwrap", "upload", "view", "wrap"]

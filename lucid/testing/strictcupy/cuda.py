@@ -1,4 +1,7 @@
-"""`cupy.cuda`: Device, Stream, Event, the runtime's queries, pinned memory.  There is one device and nothing is asynchronous."""
+"""`cupy.cuda`: Device, Stream, Event, the runtime's queries, pinned memory.
+
+There is one device, and nothing is asynchronous.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ class Device:
 
     @property
     def compute_capability(self) -> str:
-        """"90": what kernels see as __CUDA_ARCH__ 900."""
+        """ "90": what kernels see as __CUDA_ARCH__ 900."""
         _check_device(self.id)
         return COMPUTE_CAPABILITY
 
@@ -101,8 +104,14 @@ class Device:
     @property
     def attributes(self) -> dict[str, int]:
         """A few attributes of the device."""
-        return {"MultiProcessorCount": 132, "MaxThreadsPerBlock": 1024, "WarpSize": 32, "MaxSharedMemoryPerBlock": 49152,
-                "MaxSharedMemoryPerBlockOptin": 232448, "MaxRegistersPerBlock": 65536}
+        return {
+            "MultiProcessorCount": 132,
+            "MaxThreadsPerBlock": 1024,
+            "WarpSize": 32,
+            "MaxSharedMemoryPerBlock": 49152,
+            "MaxSharedMemoryPerBlockOptin": 232448,
+            "MaxRegistersPerBlock": 65536,
+        }
 
     @property
     def pci_bus_id(self) -> str:
@@ -127,7 +136,9 @@ class Stream:
     null: Stream
     ptds: Stream
 
-    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None) -> None:
+    def __init__(
+        self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None
+    ) -> None:
         self.ptr = 0 if null else 2 if ptds else next(_stream_numbers)
         self.is_non_blocking, self.priority, self.device_id = non_blocking, priority or 0, 0
         self.done = True
@@ -269,20 +280,24 @@ def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
     """An uninitialised host array in pinned memory."""
-    return np.empty(shape, dtype, order)        # type: ignore[call-overload]
+    return np.empty(shape, dtype, order)  # type: ignore[call-overload]
 
 
 def zeros_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
     """A host array of zeros in pinned memory."""
-    return np.zeros(shape, dtype, order)        # type: ignore[call-overload]
+    return np.zeros(shape, dtype, order)  # type: ignore[call-overload]
 
 
-def empty_like_pinned(a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> np.ndarray:
+def empty_like_pinned(
+    a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
+) -> np.ndarray:
     """An uninitialised host array like `a` in pinned memory."""
     return np.empty(a.shape if shape is None else shape, dtype or a.dtype)
 
 
-def zeros_like_pinned(a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> np.ndarray:
+def zeros_like_pinned(
+    a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
+) -> np.ndarray:
     """A host array of zeros like `a` in pinned memory."""
     return np.zeros(a.shape if shape is None else shape, dtype or a.dtype)
 
@@ -324,11 +339,27 @@ def using_allocator(allocator: Any = None) -> Iterator[None]:
 
 def _get_device_properties(device: int) -> dict[str, Any]:
     _check_device(device)
-    return {"name": DEVICE_NAME.encode(), "totalGlobalMem": TOTAL_MEMORY, "major": 9, "minor": 0, "multiProcessorCount": 132,
-            "warpSize": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerMultiProcessor": 2048, "sharedMemPerBlock": 49152,
-            "sharedMemPerBlockOptin": 232448, "regsPerBlock": 65536, "clockRate": 0, "memoryClockRate": 0,
-            "memoryBusWidth": 0, "l2CacheSize": 0, "maxGridSize": (2**31 - 1, 65535, 65535),
-            "maxThreadsDim": (1024, 1024, 64), "pciBusID": 0, "integrated": 0}
+    return {
+        "name": DEVICE_NAME.encode(),
+        "totalGlobalMem": TOTAL_MEMORY,
+        "major": 9,
+        "minor": 0,
+        "multiProcessorCount": 132,
+        "warpSize": 32,
+        "maxThreadsPerBlock": 1024,
+        "maxThreadsPerMultiProcessor": 2048,
+        "sharedMemPerBlock": 49152,
+        "sharedMemPerBlockOptin": 232448,
+        "regsPerBlock": 65536,
+        "clockRate": 0,
+        "memoryClockRate": 0,
+        "memoryBusWidth": 0,
+        "l2CacheSize": 0,
+        "maxGridSize": (2**31 - 1, 65535, 65535),
+        "maxThreadsDim": (1024, 1024, 64),
+        "pciBusID": 0,
+        "integrated": 0,
+    }
 
 
 def _not_modelled(name: str) -> Any:
@@ -349,30 +380,69 @@ RUNTIME = {
     "runtimeGetVersion": lambda: CUDA_VERSION,
     "memGetInfo": lambda: Device(0).mem_info,
     "deviceCanAccessPeer": lambda a, b: 0,
-    "deviceGetAttribute": lambda attribute, device: {16: 132, 75: 9, 76: 0, 10: 32, 1: 1024}.get(int(attribute), 0),
+    "deviceGetAttribute": lambda attribute, device: {16: 132, 75: 9, 76: 0, 10: 32, 1: 1024}.get(
+        int(attribute), 0
+    ),
     "is_hip": False,
     "CUDARuntimeError": CUDARuntimeError,
 }
 
-_memory = types.SimpleNamespace(OutOfMemoryError=memory.OutOfMemoryError, MemoryPool=memory.MemoryPool,
-                                MemoryPointer=memory.MemoryPointer, UnownedMemory=memory.UnownedMemory,
-                                Memory=memory.Block, alloc=alloc, set_allocator=set_allocator, get_allocator=get_allocator,
-                                using_allocator=using_allocator)
+_memory = types.SimpleNamespace(
+    OutOfMemoryError=memory.OutOfMemoryError,
+    MemoryPool=memory.MemoryPool,
+    MemoryPointer=memory.MemoryPointer,
+    UnownedMemory=memory.UnownedMemory,
+    Memory=memory.Block,
+    alloc=alloc,
+    set_allocator=set_allocator,
+    get_allocator=get_allocator,
+    using_allocator=using_allocator,
+)
 CUDA = {
-    "Device": Device, "Stream": Stream, "ExternalStream": ExternalStream, "Event": Event, "MemoryPool": memory.MemoryPool,
-    "MemoryPointer": memory.MemoryPointer, "UnownedMemory": memory.UnownedMemory, "Memory": memory.Block,
-    "PinnedMemoryPointer": PinnedMemoryPointer, "PinnedMemoryPool": PinnedMemoryPool, "alloc": alloc,
-    "alloc_pinned_memory": alloc_pinned_memory, "set_allocator": set_allocator, "get_allocator": get_allocator,
-    "using_allocator": using_allocator, "set_pinned_memory_allocator": lambda allocator=None: None,
-    "get_current_stream": get_current_stream, "get_elapsed_time": get_elapsed_time, "get_device_id": lambda: 0,
-    "is_available": lambda: True, "get_local_runtime_version": lambda: CUDA_VERSION, "get_cuda_path": lambda: None,
-    "get_nvcc_path": lambda: None, "memory": _memory,
+    "Device": Device,
+    "Stream": Stream,
+    "ExternalStream": ExternalStream,
+    "Event": Event,
+    "MemoryPool": memory.MemoryPool,
+    "MemoryPointer": memory.MemoryPointer,
+    "UnownedMemory": memory.UnownedMemory,
+    "Memory": memory.Block,
+    "PinnedMemoryPointer": PinnedMemoryPointer,
+    "PinnedMemoryPool": PinnedMemoryPool,
+    "alloc": alloc,
+    "alloc_pinned_memory": alloc_pinned_memory,
+    "set_allocator": set_allocator,
+    "get_allocator": get_allocator,
+    "using_allocator": using_allocator,
+    "set_pinned_memory_allocator": lambda allocator=None: None,
+    "get_current_stream": get_current_stream,
+    "get_elapsed_time": get_elapsed_time,
+    "get_device_id": lambda: 0,
+    "is_available": lambda: True,
+    "get_local_runtime_version": lambda: CUDA_VERSION,
+    "get_cuda_path": lambda: None,
+    "get_nvcc_path": lambda: None,
+    "memory": _memory,
     "driver": types.SimpleNamespace(CUDADriverError=CUDADriverError, get_build_version=lambda: CUDA_VERSION),
-    "device": types.SimpleNamespace(Device=Device, get_compute_capability=lambda: COMPUTE_CAPABILITY, get_device_id=lambda: 0),
-    "stream": types.SimpleNamespace(Stream=Stream, Event=Event, ExternalStream=ExternalStream,
-                                    get_current_stream=get_current_stream, get_elapsed_time=get_elapsed_time),
-    "pinned_memory": types.SimpleNamespace(PinnedMemoryPool=PinnedMemoryPool, alloc_pinned_memory=alloc_pinned_memory,
-                                           PinnedMemoryPointer=PinnedMemoryPointer),
+    "device": types.SimpleNamespace(
+        Device=Device, get_compute_capability=lambda: COMPUTE_CAPABILITY, get_device_id=lambda: 0
+    ),
+    "stream": types.SimpleNamespace(
+        Stream=Stream,
+        Event=Event,
+        ExternalStream=ExternalStream,
+        get_current_stream=get_current_stream,
+        get_elapsed_time=get_elapsed_time,
+    ),
+    "pinned_memory": types.SimpleNamespace(
+        PinnedMemoryPool=PinnedMemoryPool,
+        alloc_pinned_memory=alloc_pinned_memory,
+        PinnedMemoryPointer=PinnedMemoryPointer,
+    ),
 }
-PINNED = {"empty_pinned": empty_pinned, "zeros_pinned": zeros_pinned, "empty_like_pinned": empty_like_pinned,
-          "zeros_like_pinned": zeros_like_pinned}
+PINNED = {
+    "empty_pinned": empty_pinned,
+    "zeros_pinned": zeros_pinned,
+    "empty_like_pinned": empty_like_pinned,
+    "zeros_like_pinned": zeros_like_pinned,
+}

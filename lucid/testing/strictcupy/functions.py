@@ -8,26 +8,42 @@ from typing import Any
 
 import numpy as np
 
-from .array import BFLOAT16, adopt, cast, check_dtype, ndarray, new, unsupported, unwrap, upload, view, wrap
-from .state import COUNT, NotInStandin, UndefinedOnDevice, api
+from .array import BFLOAT16, adopt, check_dtype, ndarray, new, unsupported, unwrap, upload, view, wrap
+from .state import COUNT, NotInStandin, UndefinedOnDevice, names
 
 # first argument: shapes, numbers, sequences of arrays, or anything
-_ANY_FIRST = frozenset(
-    "arange eye linspace logspace identity tri indices concatenate concat stack vstack hstack dstack column_stack einsum "
-    "meshgrid broadcast_arrays where isclose allclose array_equal shape ndim size isscalar atleast_1d atleast_2d atleast_3d "
-    "ix_ ravel_multi_index unravel_index iscomplexobj isrealobj diag_indices tril_indices triu_indices mask_indices hanning "
-    "hamming blackman kaiser bartlett fftfreq rfftfreq min_scalar_type common_type bitwise_count clip".split())
-_PLAIN = frozenset("ndim shape size isscalar iscomplexobj isrealobj min_scalar_type common_type".split())
-_SYNC = frozenset("nonzero flatnonzero argwhere unique unique_all unique_counts unique_inverse unique_values extract "
-                  "bincount compress setdiff1d union1d intersect1d setxor1d".split())
+_ANY_FIRST = names(
+    """
+    arange eye linspace logspace identity tri indices concatenate concat stack vstack hstack dstack
+    column_stack einsum meshgrid broadcast_arrays where isclose allclose array_equal shape ndim size
+    isscalar atleast_1d atleast_2d atleast_3d ix_ ravel_multi_index unravel_index iscomplexobj
+    isrealobj diag_indices tril_indices triu_indices mask_indices hanning hamming blackman kaiser
+    bartlett fftfreq rfftfreq min_scalar_type common_type bitwise_count clip
+    """
+)
+_PLAIN = names("ndim shape size isscalar iscomplexobj isrealobj min_scalar_type common_type")
+_SYNC = names(
+    """
+    nonzero flatnonzero argwhere unique unique_all unique_counts unique_inverse unique_values extract
+    bincount compress setdiff1d union1d intersect1d setxor1d
+    """
+)
 # sums that CuPy accumulates in float32 for half types
-_WIDE = frozenset("sum prod mean var std cumsum cumprod nansum nanmean nanvar nanstd nanprod trace matmul dot tensordot einsum "
-                  "inner vdot outer kron average convolve correlate".split())
-_PRODUCTS = frozenset("matmul dot tensordot einsum inner vdot kron".split())
-_INDEXING = frozenset("take take_along_axis put put_along_axis choose".split())
+_WIDE = names(
+    """
+    sum prod mean var std cumsum cumprod nansum nanmean nanvar nanstd nanprod trace matmul dot
+    tensordot einsum inner vdot outer kron average convolve correlate
+    """
+)
+_PRODUCTS = names("matmul dot tensordot einsum inner vdot kron")
+_INDEXING = names("take take_along_axis put put_along_axis choose")
 _NUMERIC = frozenset("?bBhHiIlLqQefdFDE")
-_LINALG_FLOAT = frozenset("cholesky inv pinv solve lstsq det slogdet qr svd svdvals eigh eigvalsh eig eigvals matrix_rank tensorsolve "
-                          "tensorinv".split())
+_LINALG_FLOAT = names(
+    """
+    cholesky inv pinv solve lstsq det slogdet qr svd svdvals eigh eigvalsh eig eigvals matrix_rank
+    tensorsolve tensorinv
+    """
+)
 
 
 def check_call(name: str, parameters: list[str], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
@@ -47,6 +63,10 @@ def _arrays(x: Any, out: list[ndarray]) -> list[ndarray]:
         for e in x:
             _arrays(e, out)
     return out
+
+
+# they call back with device arrays; NumPy's would hand out host arrays
+CALLBACKS = names("apply_along_axis apply_over_axes piecewise fromfunction vectorize fromiter")
 
 
 def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +93,9 @@ def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., A
                 r = impl(*[unwrap(x) for x in args], **{k: unwrap(v) for k, v in kw.items()})
             except IndexError as e:
                 if name in _INDEXING:
-                    raise UndefinedOnDevice(f"{full}: {e}; CuPy wraps such an index around without a word") from e
+                    raise UndefinedOnDevice(
+                        f"{full}: {e}; CuPy wraps such an index around without a word"
+                    ) from e
                 raise
         if out is not None:
             return out
@@ -101,7 +123,9 @@ def _widened(impl: Callable[..., Any], product: bool) -> Callable[..., Any]:
 
     @functools.wraps(impl)
     def f(*args: Any, **kw: Any) -> Any:
-        narrow = [a.dtype for a in _host_arrays(args) if a.dtype.char == "E" or (product and a.dtype.char == "e")]
+        narrow = [
+            a.dtype for a in _host_arrays(args) if a.dtype.char == "E" or (product and a.dtype.char == "e")
+        ]
         if not narrow:
             return impl(*args, **kw)
         others = [a.dtype for a in _host_arrays(args) if a.dtype not in narrow and a.dtype.kind in "fc"]
@@ -141,8 +165,14 @@ def _silent_linalg(impl: Callable[..., Any], name: str) -> Callable[..., Any]:
                 raise
             if a.ndim > 2:
                 rest = [x for x in args if isinstance(x, np.ndarray)]
-                parts = [f(m, *(x[i] if x.ndim >= a.ndim - 1 and x.shape[0] == a.shape[0] else x for x in rest), **kw)
-                         for i, m in enumerate(a)]
+                parts = [
+                    f(
+                        m,
+                        *(x[i] if x.ndim >= a.ndim - 1 and x.shape[0] == a.shape[0] else x for x in rest),
+                        **kw,
+                    )
+                    for i, m in enumerate(a)
+                ]
                 return np.stack(parts)
             shape = args[0].shape if name == "solve" else a.shape
             return np.full(shape, np.nan, a.dtype if a.dtype.kind in "fc" else np.float64)
@@ -153,8 +183,16 @@ def _silent_linalg(impl: Callable[..., Any], name: str) -> Callable[..., Any]:
 # ---- functions with rules of their own --------------------------------------------------------------
 
 
-def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", subok: bool = False, ndmin: int = 0, *,
-          blocking: bool = False) -> ndarray:
+def array(
+    obj: Any,
+    dtype: Any = None,
+    copy: Any = True,
+    order: str = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    *,
+    blocking: bool = False,
+) -> ndarray:
     """A device array from a host or device array, numbers, or nested lists of them."""
     if subok:
         raise NotInStandin("array(subok=True)")
@@ -166,10 +204,14 @@ def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", subok
         if copy is False and dt != obj.dtype:
             raise ValueError("Unable to avoid copy while creating an array as requested.")
         r = obj.astype(dt, order) if copy or dt != obj.dtype else obj
-        if not copy and order in "CF" and not (r.flags.c_contiguous if order == "C" else r.flags.f_contiguous):
+        if (
+            not copy
+            and order in "CF"
+            and not (r.flags.c_contiguous if order == "C" else r.flags.f_contiguous)
+        ):
             r = r.copy(order)
         return r[(None,) * (ndmin - r.ndim)] if r.ndim < ndmin else r
-    if _arrays(obj, []):                        # a list of device arrays
+    if _arrays(obj, []):  # a list of device arrays
         COUNT.launches += 1
         return adopt(np.array(unwrap(obj), dtype=dtype, ndmin=ndmin))
     if dtype is not None:
@@ -178,9 +220,15 @@ def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", subok
     return upload(a, order)
 
 
-def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False) -> ndarray:
+def asarray(
+    a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False
+) -> ndarray:
     """`a` itself when it is a device array of that dtype, else a device array made of it."""
-    return array(a, dtype, copy, order or "K", blocking=blocking) if copy is not None else array(a, dtype, None, order or "K")
+    return (
+        array(a, dtype, copy, order or "K", blocking=blocking)
+        if copy is not None
+        else array(a, dtype, None, order or "K")
+    )
 
 
 def asanyarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = False) -> ndarray:
@@ -206,11 +254,13 @@ def copy(a: Any, order: str = "K") -> ndarray:
     return a.copy(order)
 
 
-def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True) -> np.ndarray:
+def asnumpy(
+    a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True
+) -> np.ndarray:
     """A host copy of `a`; a host array is returned as it is."""
     if type(a) is ndarray:
         return a.get(stream, order, out, blocking)
-    r = np.asarray(a, order=order)               # type: ignore[call-overload]
+    r = np.asarray(a, order=order)  # type: ignore[call-overload]
     if out is not None:
         out[...] = r
         return out
@@ -248,10 +298,14 @@ def _like(prototype: Any, dtype: Any, order: str, subok: Any, shape: Any, fill: 
     f = prototype.flags
     if order in "KA":
         order = "F" if f.f_contiguous and not f.c_contiguous else "C"
-    return new(prototype.shape if shape is None else shape, prototype.dtype if dtype is None else dtype, order, fill)
+    return new(
+        prototype.shape if shape is None else shape, prototype.dtype if dtype is None else dtype, order, fill
+    )
 
 
-def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> ndarray:
+def empty_like(
+    prototype: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
+) -> ndarray:
     """An uninitialised array of the shape and dtype of another."""
     return _like(prototype, dtype, order, subok, shape, None)
 
@@ -266,7 +320,9 @@ def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: Any = None, sh
     return _like(a, dtype, order, subok, shape, 1)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None) -> ndarray:
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
+) -> ndarray:
     """One value in the shape and dtype of another array."""
     return _like(a, dtype, order, subok, shape, unwrap(fill_value))
 
@@ -290,7 +346,7 @@ def result_type(*args: Any) -> np.dtype:
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Whether a cast is allowed by the rule `casting`."""
-    return np.can_cast(from_.dtype if type(from_) is ndarray else from_, to, casting)    # type: ignore[arg-type]
+    return np.can_cast(from_.dtype if type(from_) is ndarray else from_, to, casting)  # type: ignore[arg-type]
 
 
 def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
@@ -316,7 +372,10 @@ def from_dlpack(array: Any, device: Any = None, copy: Any = None) -> ndarray:
         return view(array._a.view(), array)
     kind = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else None
     if kind == 1:
-        raise TypeError("CPU arrays cannot be directly imported to CuPy. Use `cupy.array(numpy.from_dlpack(input))` instead.")
+        raise TypeError(
+            "CPU arrays cannot be directly imported to CuPy. "
+            "Use `cupy.array(numpy.from_dlpack(input))` instead."
+        )
     raise NotInStandin("from_dlpack of an array of another library")
 
 
@@ -338,7 +397,9 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None) -> ndarray:
     return view(np.lib.stride_tricks.as_strided(x._a, shape, strides), x)
 
 
-def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> ndarray:
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> ndarray:
     """A view of all windows of a shape."""
     if type(x) is not ndarray:
         raise unsupported(x)
@@ -363,7 +424,10 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> ndarr
         raise ValueError("array_clip: must set either max or min")
     COUNT.launches += 1
     dt = a.dtype
-    lo, hi = (np.asarray(v, dt) if type(v) in (int, float) and dt.kind in "fV" else unwrap(v) for v in (a_min, a_max))
+    lo, hi = (
+        np.asarray(v, dt) if type(v) in (int, float) and dt.kind in "fV" else unwrap(v)
+        for v in (a_min, a_max)
+    )
     with np.errstate(all="ignore"):
         r = a._a if lo is None else np.maximum(a._a, lo)
         r = r if hi is None else np.minimum(r, hi)
@@ -379,27 +443,43 @@ def broadcast_arrays(*args: Any) -> list[ndarray]:
     return [view(np.broadcast_to(a._a, shape), a) for a in args]
 
 
-def piecewise(*args: Any) -> Any:
-    """Not modelled."""
-    raise NotInStandin(f"piecewise exists in CuPy {api()['cupy']} but not in the stand-in")
-
-
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> ndarray:
     """A 0-d array: whether shapes and elements agree."""
     COUNT.launches += 1
     return adopt(np.asarray(np.array_equal(unwrap(a1), unwrap(a2), equal_nan)))
 
 
-def vdot(a: Any, b: Any) -> ndarray:
-    """The dot product of two flattened arrays."""
-    return function("cupy", "vdot", {"parameters": ["a", "b"]}, np.vdot)(a, b)
-
-
 OWN: dict[str, dict[str, Any]] = {
-    "cupy": {f.__name__: f for f in (
-        array, asarray, asanyarray, ascontiguousarray, asfortranarray, copy, asnumpy, empty, zeros, ones, full, empty_like,
-        zeros_like, ones_like, full_like, copyto, result_type, can_cast, shares_memory, may_share_memory, get_array_module,
-        from_dlpack, repeat, clip, broadcast_arrays, piecewise, array_equal)},
+    "cupy": {
+        f.__name__: f
+        for f in (
+            array,
+            asarray,
+            asanyarray,
+            ascontiguousarray,
+            asfortranarray,
+            copy,
+            asnumpy,
+            empty,
+            zeros,
+            ones,
+            full,
+            empty_like,
+            zeros_like,
+            ones_like,
+            full_like,
+            copyto,
+            result_type,
+            can_cast,
+            shares_memory,
+            may_share_memory,
+            get_array_module,
+            from_dlpack,
+            repeat,
+            clip,
+            broadcast_arrays,
+            array_equal,
+        )
+    },
     "cupy.lib.stride_tricks": {"as_strided": as_strided, "sliding_window_view": sliding_window_view},
 }
-__all__ = ["OWN", "cast", "check_call", "function"]

@@ -1,8 +1,8 @@
-"""Device memory on the host: a caching pool with CuPy's accounting, poison in fresh blocks and redzones around them.
+"""Device memory on the host: a caching pool with CuPy's accounting, poison in blocks, redzones around them.
 
-Arrays made by `empty`, `zeros`, `asarray`, ... lie in blocks of the pool: 512-byte granules with a redzone of a
-signalling NaN on both sides, which every kernel launch is followed by a check of.  Results of NumPy functions keep
-the memory that NumPy gave them (no copy) and only count in the pool.
+Arrays made by `empty`, `zeros`, `asarray`, ... lie in blocks of the pool: 512-byte granules with a redzone of
+signalling NaNs on both sides.  Results of NumPy functions keep the memory that NumPy gave them (no copy) and
+only count in the pool.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from .state import COUNT
 
-GRANULE = 512           # bytes; CuPy's ALLOCATION_UNIT_SIZE
-REDZONE = 256           # bytes on each side
+GRANULE = 512  # bytes; CuPy's ALLOCATION_UNIT_SIZE
+REDZONE = 256  # bytes on each side
 # a signalling NaN as float32: even `+= 0` of a kernel changes it
 _CANARY = np.frombuffer(np.full(REDZONE // 4, 0x7FA1BEEF, np.uint32).tobytes(), np.uint8)
 TOTAL_MEMORY = 16 << 30  # what the simulated device says it has
@@ -32,14 +32,16 @@ class RedzoneError(RuntimeError):
 
 
 class MemoryPool:
-    """A caching allocator with the numbers that CuPy's has: used, total, free blocks, limit (and the peak)."""
+    """A caching allocator with the numbers that CuPy's has: used, total, free blocks, limit; and the peak."""
 
     def __init__(self, allocator: Any = None) -> None:
         self._lock = threading.RLock()
-        self._free: dict[int, int] = {}              # size -> cached blocks, as CuPy would count them
-        self._raw: dict[int, list[np.ndarray]] = {}  # size -> buffers that may be used again, stale contents and all
+        self._free: dict[int, int] = {}  # size -> cached blocks, as CuPy would count them
+        self._raw: dict[
+            int, list[np.ndarray]
+        ] = {}  # size -> buffers that may be used again, stale contents and all
         self._used = self._total = self._limit = 0
-        self.peak = 0                                # most bytes in use at once since the last reset; CuPy has no such number
+        self.peak = 0  # most bytes in use at once since the last reset; CuPy has no such number
         self._live: weakref.WeakSet[Block] = weakref.WeakSet()
 
     def take(self, size: int) -> None:
@@ -53,8 +55,9 @@ class MemoryPool:
                     self.free_all_blocks()
                     if self._total + size > self._limit:
                         raise OutOfMemoryError(
-                            f"Out of memory allocating {size:,} bytes (allocated so far: {self._total:,} bytes, "
-                            f"limit set to: {self._limit:,} bytes).")
+                            f"Out of memory allocating {size:,} bytes "
+                            f"(allocated so far: {self._total:,} bytes, limit set to: {self._limit:,} bytes)."
+                        )
                 self._total += size
             self._used += size
             if self._used > self.peak:
@@ -130,22 +133,26 @@ class Block:
         pool.take(size)
         self.pool, self.size, self.nbytes = pool, size, nbytes
         cached = pool._raw.get(size)
-        self.raw = cached.pop() if cached else np.full(size + 2 * REDZONE + GRANULE, 0xFF, np.uint8)   # 0xFF..: NaN
+        self.raw = (
+            cached.pop() if cached else np.full(size + 2 * REDZONE + GRANULE, 0xFF, np.uint8)
+        )  # 0xFF..: NaN
         o = self.offset = -(self.raw.ctypes.data + REDZONE) % GRANULE + REDZONE
-        self.raw[o - REDZONE:o] = _CANARY
-        self.raw[o + nbytes:o + nbytes + REDZONE] = _CANARY
-        self.buffer = self.raw[o:o + nbytes]
+        self.raw[o - REDZONE : o] = _CANARY
+        self.raw[o + nbytes : o + nbytes + REDZONE] = _CANARY
+        self.buffer = self.raw[o : o + nbytes]
         self.ptr = self.raw.ctypes.data + o if nbytes else 0
 
     def check(self) -> None:
         """Raises RedzoneError when a redzone has changed."""
         o, n = self.offset, self.nbytes
-        before = self.raw[o - REDZONE:o].tobytes() == _CANARY.tobytes()
-        after = self.raw[o + n:o + n + REDZONE].tobytes() == _CANARY.tobytes()
+        before = self.raw[o - REDZONE : o].tobytes() == _CANARY.tobytes()
+        after = self.raw[o + n : o + n + REDZONE].tobytes() == _CANARY.tobytes()
         if not (before and after):
-            self.raw[o - REDZONE:o] = _CANARY
-            self.raw[o + n:o + n + REDZONE] = _CANARY
-            raise RedzoneError(f"a kernel wrote {'past the end of' if before else 'before'} a device array of {n} bytes")
+            self.raw[o - REDZONE : o] = _CANARY
+            self.raw[o + n : o + n + REDZONE] = _CANARY
+            raise RedzoneError(
+                f"a kernel wrote {'past the end of' if before else 'before'} a device array of {n} bytes"
+            )
 
     def __del__(self) -> None:
         if self.size:

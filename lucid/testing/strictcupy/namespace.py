@@ -1,4 +1,4 @@
-"""The module tree: `cupy`, `cupyx` and their submodules, whose names are those of the real ones (api.json)."""
+"""The module tree: `cupy`, `cupyx` and their submodules, with the names of the real ones (api.json)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,33 @@ from typing import Any
 import numpy as np
 
 from . import cuda, functions, rand, raw
-from .array import adopt, install_operators, is_scalar, ndarray, unsupported
+from .array import adopt, is_scalar, ndarray, unsupported
 from .memory import DEFAULT_POOL, OutOfMemoryError
-from .state import COUNT, NotInStandin, api
+from .operators import install_operators
+from .state import COUNT, DeviceSynchronized, NotInStandin, api
 from .ufunc import ufunc
 
 # NumPy or SciPy module that computes each device module
-_BEHIND = {"cupy": "numpy", "cupy.linalg": "numpy.linalg", "cupy.fft": "numpy.fft", "cupyx.scipy.special": "scipy.special",
-           "cupyx.scipy.linalg": "scipy.linalg", "cupyx.scipy.signal": "scipy.signal", "cupyx.scipy.ndimage": "scipy.ndimage"}
-_CONSTANTS = {"Inf": np.inf, "Infinity": np.inf, "PINF": np.inf, "infty": np.inf, "NINF": -np.inf, "NAN": np.nan,
-              "NaN": np.nan, "PZERO": 0.0, "NZERO": -0.0}
+_BEHIND = {
+    "cupy": "numpy",
+    "cupy.linalg": "numpy.linalg",
+    "cupy.fft": "numpy.fft",
+    "cupyx.scipy.special": "scipy.special",
+    "cupyx.scipy.linalg": "scipy.linalg",
+    "cupyx.scipy.signal": "scipy.signal",
+    "cupyx.scipy.ndimage": "scipy.ndimage",
+}
+_CONSTANTS = {
+    "Inf": np.inf,
+    "Infinity": np.inf,
+    "PINF": np.inf,
+    "infty": np.inf,
+    "NINF": -np.inf,
+    "NAN": np.nan,
+    "NaN": np.nan,
+    "PZERO": 0.0,
+    "NZERO": -0.0,
+}
 
 
 class Module(types.ModuleType):
@@ -57,7 +74,7 @@ def _resolve(module: str, name: str, spec: dict[str, Any]) -> Any:
             raise NotInStandin(f"{module}.{name} needs {behind}") from e
     if impl is not None and spec["kind"] == "ufunc":
         return ufunc(name, spec) if module == "cupy" else Special(module, name, spec, impl)
-    if impl is not None and spec["kind"] == "function":
+    if impl is not None and spec["kind"] == "function" and name not in functions.CALLBACKS:
         return functions.function(module, name, spec, impl)
     raise NotInStandin(f"{module}.{name} exists in CuPy {api()['cupy']} but not in the stand-in")
 
@@ -86,8 +103,14 @@ class Special:
         COUNT.launches += 1
         arrays = [x.dtype for x in u if isinstance(x, np.ndarray)]
         weak = np.result_type(*u)
-        dt = self._result(tuple(x.dtype if isinstance(x, np.ndarray) else (arrays[0] if arrays and arrays[0].kind == "f" else weak)
-                                for x in u))
+        dt = self._result(
+            tuple(
+                x.dtype
+                if isinstance(x, np.ndarray)
+                else (arrays[0] if arrays and arrays[0].kind == "f" else weak)
+                for x in u
+            )
+        )
         with np.errstate(all="ignore"):
             r = np.asarray(self._impl(*u)).astype(dt, copy=False)
         if out is None:
@@ -97,13 +120,28 @@ class Special:
 
 
 def _tree() -> dict[str, Module]:
-    names = ["cupy", "cupy.linalg", "cupy.fft", "cupy.random", "cupy.cuda", "cupy.cuda.runtime", "cupy.testing", "cupy.lib",
-             "cupy.lib.stride_tricks", "cupyx", "cupyx.scipy", "cupyx.scipy.special", "cupyx.scipy.linalg", "cupyx.scipy.signal",
-             "cupyx.scipy.ndimage", "cupyx.profiler"]
+    names = [
+        "cupy",
+        "cupy.linalg",
+        "cupy.fft",
+        "cupy.random",
+        "cupy.cuda",
+        "cupy.cuda.runtime",
+        "cupy.testing",
+        "cupy.lib",
+        "cupy.lib.stride_tricks",
+        "cupyx",
+        "cupyx.scipy",
+        "cupyx.scipy.special",
+        "cupyx.scipy.linalg",
+        "cupyx.scipy.signal",
+        "cupyx.scipy.ndimage",
+        "cupyx.profiler",
+    ]
     tree: dict[str, Module] = {}
     for n in names:
         m = tree[n] = Module(n)
-        m.__path__ = []          # a package: `import cupy.linalg` looks no further
+        m.__path__ = []  # a package: `import cupy.linalg` looks no further
         parent, _, last = n.rpartition(".")
         if parent:
             setattr(tree[parent], last, m)
@@ -129,34 +167,73 @@ def _errstate(**kw: Any) -> Any:
     yield
 
 
-def _assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0, err_msg: str = "", verbose: bool = True) -> None:
-    np.testing.assert_allclose(functions.asnumpy(actual), functions.asnumpy(desired), rtol, atol, err_msg=err_msg, verbose=verbose)
+@contextlib.contextmanager
+def _allow_synchronize(allow: bool) -> Any:
+    before = COUNT.syncs_allowed
+    COUNT.syncs_allowed = bool(allow)
+    try:
+        yield
+    finally:
+        COUNT.syncs_allowed = before
 
 
-def _assert_array_equal(x: Any, y: Any, err_msg: str = "", verbose: bool = True, strides_check: bool = False, **kw: Any) -> None:
-    np.testing.assert_array_equal(functions.asnumpy(x), functions.asnumpy(y), err_msg=err_msg, verbose=verbose)
+def _memoize(for_each_device: bool = False) -> Any:
+    return lambda f: functools.cache(f)
 
 
-def _fill() -> None:
-    """Puts what has an implementation of its own into the modules."""
-    cupy.__version__ = api()["cupy"]
-    for n, v in {"ndarray": ndarray, "ufunc": ufunc, "RawKernel": raw.RawKernel, "RawModule": raw.RawModule,
-                 "is_available": lambda: True, "get_default_memory_pool": lambda: DEFAULT_POOL,
-                 "get_default_pinned_memory_pool": lambda: cuda.PINNED_POOL}.items():
-        setattr(cupy, n, v)
-    for name, table in (("cupy.cuda", cuda.CUDA), ("cupy.cuda.runtime", cuda.RUNTIME), ("cupyx", cuda.PINNED)):
-        for n, v in table.items():
-            setattr(TREE[name], n, v)
-    cupy.cuda.runtime.__dict__.setdefault("__name__", "cupy.cuda.runtime")
-    cupy.cuda.compiler = types.SimpleNamespace(CompileException=raw.CompileException)
-    cupy.cuda.OutOfMemoryError = OutOfMemoryError
-    cupy._core = types.SimpleNamespace(ndarray=ndarray, ufunc=ufunc)
-    cupyx.rsqrt, cupyx.errstate = _rsqrt, _errstate
-    cupyx.scatter_add = lambda a, slices, value: cupy.add.at(a, slices, value)
-    cupyx.scatter_max = lambda a, slices, value: cupy.maximum.at(a, slices, value)
-    cupyx.scatter_min = lambda a, slices, value: cupy.minimum.at(a, slices, value)
-    cupy.testing.assert_allclose, cupy.testing.assert_array_equal = _assert_allclose, _assert_array_equal
-    install_operators(cupy, functions.check_call)
+def _assert_allclose(
+    actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0, err_msg: str = "", verbose: bool = True
+) -> None:
+    np.testing.assert_allclose(
+        functions.asnumpy(actual), functions.asnumpy(desired), rtol, atol, err_msg=err_msg, verbose=verbose
+    )
 
 
-_fill()
+def _assert_array_equal(
+    x: Any, y: Any, err_msg: str = "", verbose: bool = True, strides_check: bool = False, **kw: Any
+) -> None:
+    np.testing.assert_array_equal(
+        functions.asnumpy(x), functions.asnumpy(y), err_msg=err_msg, verbose=verbose
+    )
+
+
+def _own() -> dict[str, dict[str, Any]]:
+    """What has an implementation of its own, by module."""
+    top = {
+        "__version__": api()["cupy"],
+        "ndarray": ndarray,
+        "ufunc": ufunc,
+        "RawKernel": raw.RawKernel,
+        "RawModule": raw.RawModule,
+        "is_available": lambda: True,
+        "memoize": _memoize,
+        "AxisError": np.exceptions.AxisError,
+        "exceptions": np.exceptions,
+        "ComplexWarning": np.exceptions.ComplexWarning,
+        "get_default_memory_pool": lambda: DEFAULT_POOL,
+        "get_default_pinned_memory_pool": lambda: cuda.PINNED_POOL,
+        "_core": types.SimpleNamespace(ndarray=ndarray, ufunc=ufunc),
+    }
+    compiler = types.SimpleNamespace(CompileException=raw.CompileException)
+    extensions = {
+        "rsqrt": _rsqrt,
+        "errstate": _errstate,
+        "allow_synchronize": _allow_synchronize,
+        "DeviceSynchronized": DeviceSynchronized,
+        "scatter_add": lambda a, slices, value: cupy.add.at(a, slices, value),
+        "scatter_max": lambda a, slices, value: cupy.maximum.at(a, slices, value),
+        "scatter_min": lambda a, slices, value: cupy.minimum.at(a, slices, value),
+    }
+    return {
+        "cupy": top,
+        "cupy.cuda": {**cuda.CUDA, "compiler": compiler, "OutOfMemoryError": OutOfMemoryError},
+        "cupy.cuda.runtime": cuda.RUNTIME,
+        "cupyx": {**cuda.PINNED, **extensions},
+        "cupy.testing": {"assert_allclose": _assert_allclose, "assert_array_equal": _assert_array_equal},
+    }
+
+
+for _module, _names in _own().items():
+    for _name, _value in _names.items():
+        setattr(TREE[_module], _name, _value)
+install_operators(cupy, functions.check_call)

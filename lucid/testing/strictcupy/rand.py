@@ -1,4 +1,4 @@
-"""`cupy.random`: CuPy's names, parameters and dtypes.  The numbers are NumPy's, so they differ from a GPU's."""
+"""`cupy.random`: CuPy's names, parameters and dtypes.  The numbers are NumPy's, not a GPU's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import adopt, ndarray, unsupported, upload
+from .array import adopt, ndarray, unsupported
 from .state import COUNT, NotInStandin, api
 
 
@@ -24,7 +24,7 @@ def _float(dtype: Any) -> np.dtype:
 
 
 class Generator:
-    """The methods that cupy.random.Generator has; `normal`, `permutation`, `choice`, ... are missing there too."""
+    """The methods that cupy.random.Generator has: no `normal`, `permutation`, `choice`, ... ."""
 
     def __init__(self, bit_generator: Any = None) -> None:
         self._g = np.random.default_rng(bit_generator)
@@ -42,7 +42,9 @@ class Generator:
         """Uniform in [low, high)."""
         return _device(self._g.uniform(low, high, size), _float(dtype))
 
-    def integers(self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False) -> ndarray:
+    def integers(
+        self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
+    ) -> ndarray:
         """Integers in [low, high)."""
         return _device(self._g.integers(low, high, size, dtype, endpoint))
 
@@ -50,7 +52,9 @@ class Generator:
         """Exponential."""
         return _device(self._g.exponential(scale, size))
 
-    def standard_exponential(self, size: Any = None, dtype: Any = np.float64, method: str = "inv", out: Any = None) -> ndarray:
+    def standard_exponential(
+        self, size: Any = None, dtype: Any = np.float64, method: str = "inv", out: Any = None
+    ) -> ndarray:
         """Exponential with scale 1."""
         return _into(out, _device(self._g.standard_exponential(size, _float(dtype))))
 
@@ -58,7 +62,9 @@ class Generator:
         """Gamma."""
         return _device(self._g.gamma(_host(shape), _host(scale), size))
 
-    def standard_gamma(self, shape: Any, size: Any = None, dtype: Any = np.float64, out: Any = None) -> ndarray:
+    def standard_gamma(
+        self, shape: Any, size: Any = None, dtype: Any = np.float64, out: Any = None
+    ) -> ndarray:
         """Gamma with scale 1."""
         return _into(out, _device(self._g.standard_gamma(_host(shape), size), dtype))
 
@@ -214,13 +220,17 @@ def get_random_state() -> RandomState:
 
 def lookup(name: str) -> Any:
     """What `cupy.random.<name>` is."""
-    own = {"Generator": Generator, "RandomState": RandomState, "default_rng": default_rng, "get_random_state": get_random_state,
-           "XORWOW": _bits, "MRG32k3a": _bits, "Philox4x3210": _bits}
+    own = {
+        "Generator": Generator,
+        "RandomState": RandomState,
+        "default_rng": default_rng,
+        "get_random_state": get_random_state,
+        "XORWOW": _bits,
+        "MRG32k3a": _bits,
+        "Philox4x3210": _bits,
+    }
     return own[name] if name in own else _module_function(name)
 
 
 def _bits(seed: Any = None, *, size: int = -1) -> Any:
     return seed
-
-
-__all__ = ["Generator", "RandomState", "lookup", "upload"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,15 @@ from .memory import CURRENT, Adopted, Block, MemoryPointer, MemoryPool
 from .state import COUNT, SETTINGS, NotInStandin
 
 DEFAULT_DYNAMIC_SHARED = 48 * 1024
-MAX_SHARED = 227 * 1024          # bytes per block, compute capability 9.0
+MAX_SHARED = 227 * 1024  # bytes per block, compute capability 9.0
 
 
 class CompileException(Exception):
     """cupy.cuda.compiler.CompileException: the message of the compiler, with file and line."""
 
-    def __init__(self, msg: str, source: str, name: str, options: tuple[str, ...], backend: str = "nvrtc") -> None:
+    def __init__(
+        self, msg: str, source: str, name: str, options: tuple[str, ...], backend: str = "nvrtc"
+    ) -> None:
         super().__init__(msg)
         self._msg, self.source, self.name, self.options, self.backend = msg, source, name, options, backend
 
@@ -35,16 +36,27 @@ class CompileException(Exception):
 
 def _check_options(options: Any) -> tuple[str, ...]:
     if not isinstance(options, tuple):
-        raise TypeError(f"Argument 'options' has incorrect type (expected tuple, got {type(options).__name__})")
+        raise TypeError(
+            f"Argument 'options' has incorrect type (expected tuple, got {type(options).__name__})"
+        )
     return options
 
 
 class RawModule:
     """The kernels of a CUDA source; see cupy.RawModule."""
 
-    def __init__(self, *, code: str | None = None, path: str | None = None, options: Any = (), backend: str = "nvrtc",
-                 translate_cucomplex: bool = False, enable_cooperative_groups: bool = False, name_expressions: Any = None,
-                 jitify: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        code: str | None = None,
+        path: str | None = None,
+        options: Any = (),
+        backend: str = "nvrtc",
+        translate_cucomplex: bool = False,
+        enable_cooperative_groups: bool = False,
+        name_expressions: Any = None,
+        jitify: Any = None,
+    ) -> None:
         if (code is None) == (path is None):
             raise TypeError("Exactly one of `code` and `path` keyword arguments must be given.")
         if path is not None:
@@ -52,7 +64,9 @@ class RawModule:
         if jitify or enable_cooperative_groups or translate_cucomplex:
             raise NotInStandin("jitify, cooperative groups and translate_cucomplex")
         if name_expressions is not None and backend != "nvrtc":
-            raise ValueError("only nvrtc supports retrieving the mangled names for the given name expressions")
+            raise ValueError(
+                "only nvrtc supports retrieving the mangled names for the given name expressions"
+            )
         self.code, self.options, self.backend = code, _check_options(options), backend
         self.name_expressions, self.file_path, self.enable_cooperative_groups = name_expressions, None, False
         self._modules: dict[tuple[str, bool], cusim.Module] = {}
@@ -61,10 +75,17 @@ class RawModule:
         key = (SETTINGS.mode, SETTINGS.coverage)
         if key not in self._modules:
             try:
-                self._modules[key] = cusim.Module(self.code or "", self.options, tuple(self.name_expressions or ()),
-                                                  mode=SETTINGS.mode, coverage=SETTINGS.coverage)
+                self._modules[key] = cusim.Module(
+                    self.code or "",
+                    self.options,
+                    tuple(self.name_expressions or ()),
+                    mode=SETTINGS.mode,
+                    coverage=SETTINGS.coverage,
+                )
             except cusim.CompileError as e:
-                raise CompileException(str(e), self.code or "", "kernel.cu", self.options, self.backend) from e
+                raise CompileException(
+                    str(e), self.code or "", "kernel.cu", self.options, self.backend
+                ) from e
         return self._modules[key]
 
     def compile(self, log_stream: Any = None) -> None:
@@ -86,17 +107,40 @@ class RawModule:
 class RawKernel:
     """One kernel; call it with (grid, block, args, shared_mem=0); see cupy.RawKernel."""
 
-    def __init__(self, code: str, name: str, options: Any = (), backend: str = "nvrtc", *, translate_cucomplex: bool = False,
-                 enable_cooperative_groups: bool = False, jitify: Any = None) -> None:
-        self._init(RawModule(code=code, options=options, backend=backend, translate_cucomplex=translate_cucomplex,
-                             enable_cooperative_groups=enable_cooperative_groups, jitify=jitify), name)
+    def __init__(
+        self,
+        code: str,
+        name: str,
+        options: Any = (),
+        backend: str = "nvrtc",
+        *,
+        translate_cucomplex: bool = False,
+        enable_cooperative_groups: bool = False,
+        jitify: Any = None,
+    ) -> None:
+        self._init(
+            RawModule(
+                code=code,
+                options=options,
+                backend=backend,
+                translate_cucomplex=translate_cucomplex,
+                enable_cooperative_groups=enable_cooperative_groups,
+                jitify=jitify,
+            ),
+            name,
+        )
 
     def _init(self, module: RawModule, name: str) -> None:
         self._owner, self.name = module, name
         self.code, self.options, self.backend = module.code, module.options, module.backend
         self._max_dynamic = DEFAULT_DYNAMIC_SHARED
         self.preferred_shared_memory_carveout = -1
-        self.max_threads_per_block, self.num_regs, self.local_size_bytes, self.const_size_bytes = 1024, 0, 0, 0
+        self.max_threads_per_block, self.num_regs, self.local_size_bytes, self.const_size_bytes = (
+            1024,
+            0,
+            0,
+            0,
+        )
 
     @classmethod
     def _of(cls, module: RawModule, name: str) -> RawKernel:
@@ -127,15 +171,23 @@ class RawKernel:
     @property
     def attributes(self) -> dict[str, int]:
         """The attributes that are modelled."""
-        return {"max_threads_per_block": 1024, "shared_size_bytes": self.shared_size_bytes,
-                "max_dynamic_shared_size_bytes": self._max_dynamic}
+        return {
+            "max_threads_per_block": 1024,
+            "shared_size_bytes": self.shared_size_bytes,
+            "max_dynamic_shared_size_bytes": self._max_dynamic,
+        }
 
     def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, stream: Any = None) -> None:
         if not isinstance(grid, tuple) or not isinstance(block, tuple):
-            raise TypeError(f"grid and block must be tuples, got {type(grid).__name__} and {type(block).__name__}")
+            raise TypeError(
+                f"grid and block must be tuples, got {type(grid).__name__} and {type(block).__name__}"
+            )
         if shared_mem > self._max_dynamic:
-            raise CUDADriverError(1, f"CUDA_ERROR_INVALID_VALUE: invalid argument ({shared_mem} bytes of dynamic shared memory; "
-                                     f"set {self.name}.max_dynamic_shared_size_bytes, now {self._max_dynamic})")
+            raise CUDADriverError(
+                1,
+                f"CUDA_ERROR_INVALID_VALUE: invalid argument ({shared_mem} bytes of dynamic shared memory; "
+                f"set {self.name}.max_dynamic_shared_size_bytes, now {self._max_dynamic})",
+            )
         m = self._owner._module()
         params = m.parameters(self.name)
         guards = _Guards()
@@ -146,8 +198,16 @@ class RawKernel:
         COUNT.launches += 1
         COUNT.raw += 1
         try:
-            m.launch(self.name, grid, block, values, shared_mem=int(shared_mem), order=SETTINGS.order,
-                     seed=SETTINGS.seed + COUNT.raw, memory=_reachable(params, args))
+            m.launch(
+                self.name,
+                grid,
+                block,
+                values,
+                shared_mem=int(shared_mem),
+                order=SETTINGS.order,
+                seed=SETTINGS.seed + COUNT.raw,
+                memory=_reachable(params, args),
+            )
         except cusim.KernelError as e:
             if "grid (" in str(e) or " threads; allowed" in str(e):
                 raise CUDADriverError(1, f"CUDA_ERROR_INVALID_VALUE: invalid argument ({e})") from e
@@ -159,7 +219,7 @@ class RawKernel:
 
 
 class _Guards:
-    """Redzones for arrays whose memory is NumPy's: the kernel works on a copy in a block, which is copied back."""
+    """Redzones for arrays whose memory is NumPy's: the kernel works on a copy in a block."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[Adopted, Block, np.ndarray]] = {}
@@ -167,16 +227,19 @@ class _Guards:
     def array(self, x: ndarray) -> np.ndarray:
         """What the kernel gets for `x`."""
         if not isinstance(x._mem, Adopted) or SETTINGS.mode == "checked" or not x._a.flags.c_contiguous:
-            return x._a                 # checked mode stops before the first access outside
+            return x._a  # checked mode stops before the first access outside
         owner = x._mem.owner
         lo, hi = np.lib.array_utils.byte_bounds(owner)
         if id(x._mem) not in self._blocks:
             block = Block(_SCRATCH, hi - lo)
-            original = np.ndarray(hi - lo, np.uint8, (ctypes.c_char * (hi - lo)).from_address(lo)) if hi > lo else owner[:0]
+            memory: Any = (ctypes.c_char * (hi - lo)).from_address(lo) if hi > lo else b""
+            original = np.ndarray(hi - lo, np.uint8, memory)
             block.buffer[...] = original
             self._blocks[id(x._mem)] = (x._mem, block, original)
         block = self._blocks[id(x._mem)][1]
-        return np.ndarray(x.shape, x.dtype, block.buffer.data if hi > lo else None, x._a.ctypes.data - lo if x.size else 0)
+        return np.ndarray(
+            x.shape, x.dtype, block.buffer.data if hi > lo else None, x._a.ctypes.data - lo if x.size else 0
+        )
 
     def finish(self) -> None:
         """Copies back, and raises RedzoneError when the kernel wrote outside."""
@@ -193,8 +256,10 @@ def _argument(a: Any) -> Any:
         return np.uint64(a.ptr)
     if isinstance(a, np.ndarray):
         if a.size != 1 and a.dtype.kind != "V":
-            raise TypeError(f"You are trying to pass a numpy.ndarray of shape {a.shape} as a kernel parameter. "
-                            "Only numpy.ndarrays of size one can be passed by value.")
+            raise TypeError(
+                f"You are trying to pass a numpy.ndarray of shape {a.shape} as a kernel parameter. "
+                "Only numpy.ndarrays of size one can be passed by value."
+            )
         return a.reshape(())[()]
     if isinstance(a, bool):
         return np.bool_(a)
@@ -210,13 +275,10 @@ def _argument(a: Any) -> Any:
 
 
 def _reachable(params: Any, args: Any) -> list[np.ndarray]:
-    """All live blocks, when the kernel gets addresses in an array or as numbers; checked mode needs their bounds."""
+    """All live blocks when the kernel gets addresses in an array or as numbers: bounds for checked mode."""
     if SETTINGS.mode != "checked":
         return []
-    addresses = any(p.pointer and (p.kind == "P" or type(a) is not ndarray) for p, a in zip(params, args, strict=False))
+    addresses = any(
+        p.pointer and (p.kind == "P" or type(a) is not ndarray) for p, a in zip(params, args, strict=False)
+    )
     return [b.buffer for b in list(CURRENT.pool._live) if b.nbytes] if addresses else []
-
-
-def read_source(path: str | Path) -> str:
-    """The text of a CUDA file, with a #line that makes messages name it."""
-    return f'#line 1 "{path}"\n{Path(path).read_text()}'

@@ -1,7 +1,7 @@
 """Writes api.json, the public surface of the CuPy that is installed: `python snapshot.py > api.json`.
 
-Needs CuPy but no GPU.  For each module: every public name with its kind, the parameters of functions and the type
-table of ufuncs; for each class: its attributes with their parameters.
+Needs CuPy but no GPU.  For each module: every public name with its kind, the parameters of functions and the
+type table of ufuncs; for each class: its attributes with their parameters.
 """
 
 from __future__ import annotations
@@ -16,14 +16,35 @@ import sys
 from typing import Any
 
 MODULES = [
-    "cupy", "cupy.linalg", "cupy.fft", "cupy.random", "cupy.cuda", "cupy.testing", "cupy.lib.stride_tricks",
-    "cupy.cuda.runtime", "cupyx", "cupyx.scipy.special", "cupyx.scipy.linalg", "cupyx.scipy.signal",
-    "cupyx.scipy.ndimage", "cupyx.profiler",
+    "cupy",
+    "cupy.linalg",
+    "cupy.fft",
+    "cupy.random",
+    "cupy.cuda",
+    "cupy.testing",
+    "cupy.lib.stride_tricks",
+    "cupy.cuda.runtime",
+    "cupyx",
+    "cupyx.scipy.special",
+    "cupyx.scipy.linalg",
+    "cupyx.scipy.signal",
+    "cupyx.scipy.ndimage",
+    "cupyx.profiler",
 ]
 CLASSES = [
-    "cupy.ndarray", "cupy.ufunc", "cupy.RawKernel", "cupy.RawModule", "cupy.random.Generator", "cupy.random.RandomState",
-    "cupy.cuda.Device", "cupy.cuda.Stream", "cupy.cuda.Event", "cupy.cuda.Graph", "cupy.cuda.MemoryPool",
-    "cupy.cuda.MemoryPointer", "cupy.cuda.PinnedMemoryPool",
+    "cupy.ndarray",
+    "cupy.ufunc",
+    "cupy.RawKernel",
+    "cupy.RawModule",
+    "cupy.random.Generator",
+    "cupy.random.RandomState",
+    "cupy.cuda.Device",
+    "cupy.cuda.Stream",
+    "cupy.cuda.Event",
+    "cupy.cuda.Graph",
+    "cupy.cuda.MemoryPool",
+    "cupy.cuda.MemoryPointer",
+    "cupy.cuda.PinnedMemoryPool",
 ]
 UFUNC_METHODS = ("at", "reduce", "accumulate", "reduceat", "outer")
 
@@ -33,12 +54,14 @@ def parameters(f: Any) -> list[str] | None:
     try:
         s = inspect.signature(f)
     except (ValueError, TypeError):
-        m = re.match(r"\s*(?:[\w. ]*\s)?[\w.]*\((.*?)\)", (f.__doc__ or "").split("\n")[0])   # Cython's embedsignature
+        m = re.match(
+            r"\s*(?:[\w. ]*\s)?[\w.]*\((.*?)\)", (f.__doc__ or "").split("\n")[0]
+        )  # Cython's embedsignature
         if not m:
             return None
         names = [p.split("=")[0].split(":")[0].strip() for p in m[1].split(",")]
         return [n.replace("\\", "").split()[-1] for n in names if n and n != "/"]
-    star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    star: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return [star.get(p.kind, "") + p.name for p in s.parameters.values()]
 
 
@@ -50,7 +73,9 @@ def describe(o: Any, same_as_numpy: bool) -> dict[str, Any]:
         return {"kind": "ufunc", "nin": o.nin, "nout": o.nout, "types": " ".join(o.types)}
     if inspect.ismodule(o):
         return {"kind": "module"}
-    entry: dict[str, Any] = {"kind": "class" if inspect.isclass(o) else "function" if callable(o) else "constant"}
+    entry: dict[str, Any] = {
+        "kind": "class" if inspect.isclass(o) else "function" if callable(o) else "constant"
+    }
     if same_as_numpy:
         entry["numpy"] = True
     if entry["kind"] == "function":
@@ -73,9 +98,12 @@ def from_source(name: str) -> dict[str, Any]:
             continue
         defs = {d.name: d for d in ast.walk(ast.parse(path.read_text())) if isinstance(d, ast.FunctionDef)}
         for a in node.names:
-            if a.name in defs:
+            if a.name in defs and not a.name.startswith("_"):
                 g = defs[a.name].args
-                out[a.asname or a.name] = {"kind": "function", "parameters": [x.arg for x in (*g.args, *g.kwonlyargs)]}
+                out[a.asname or a.name] = {
+                    "kind": "function",
+                    "parameters": [x.arg for x in (*g.args, *g.kwonlyargs)],
+                }
     return out
 
 
@@ -87,9 +115,8 @@ def snapshot() -> dict[str, Any]:
     out: dict[str, Any] = {"cupy": cupy.__version__, "numpy": numpy.__version__, "modules": {}, "classes": {}}
     for name in MODULES:
         try:
-            m = importlib.import_module(name)
-            twin = importlib.import_module("numpy" + name[4:]) if name.startswith("cupy.") or name == "cupy" else None
-        except (ImportError, OSError):
+            twin = importlib.import_module("numpy" + name[4:]) if name.split(".")[0] == "cupy" else None
+        except ImportError:
             twin = None
         try:
             m = importlib.import_module(name)
@@ -97,10 +124,10 @@ def snapshot() -> dict[str, Any]:
             out["modules"][name] = from_source(name)
             continue
         names = {}
-        for n in sorted(x for x in dir(m) if not x.startswith("_") and x != "annotations"):
+        for n in sorted(x for x in dir(m) if not x.startswith("_") and x not in ("annotations", "np")):
             try:
                 o = getattr(m, n)
-            except (ImportError, AttributeError, OSError):       # a lazily loaded CUDA library
+            except (ImportError, AttributeError, OSError):  # a lazily loaded CUDA library
                 names[n] = {"kind": "module"}
                 continue
             names[n] = describe(o, twin is not None and getattr(twin, n, None) is o)
@@ -109,7 +136,9 @@ def snapshot() -> dict[str, Any]:
         module, _, cls = name.rpartition(".")
         c = getattr(importlib.import_module(module), cls)
         public = (n for n in sorted(dir(c)) if not n.startswith("_") or n.startswith("__"))
-        out["classes"][name] = {n: parameters(getattr(c, n)) if callable(getattr(c, n, None)) else None for n in public}
+        out["classes"][name] = {
+            n: parameters(getattr(c, n)) if callable(getattr(c, n, None)) else None for n in public
+        }
     return out
 
 
@@ -128,4 +157,5 @@ def dumps(s: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    sys.path.pop(0)  # this folder: its array.py is not the standard library's
     sys.stdout.write(dumps(snapshot()))

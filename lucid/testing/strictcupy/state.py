@@ -15,12 +15,17 @@ def api() -> dict[str, Any]:
     return json.loads((Path(__file__).parent / "api.json").read_text())
 
 
+def names(text: str) -> frozenset[str]:
+    """The words of a text, for tables of names."""
+    return frozenset(text.split())
+
+
 class NotInStandin(NotImplementedError):
     """A name that CuPy has and the stand-in does not model."""
 
 
 class UndefinedOnDevice(RuntimeError):
-    """An operation that CuPy carries out without a word and whose result on a GPU is undefined, or not NumPy's."""
+    """An operation that CuPy carries out without a word, with a result that is undefined or not NumPy's."""
 
 
 class Settings:
@@ -36,21 +41,37 @@ class Settings:
         self.coverage = os.environ.get("LUCID_CUSIM_COVERAGE", "0") not in ("", "0")
 
 
+class DeviceSynchronized(RuntimeError):
+    """cupyx.DeviceSynchronized: a synchronisation where `cupyx.allow_synchronize(False)` forbids it."""
+
+
 class Counters:
     """launches, syncs, h2d_bytes, d2h_bytes, and raw: launches of RawKernel alone."""
 
-    __slots__ = ("launches", "syncs", "h2d_bytes", "d2h_bytes", "raw")
+    __slots__ = ("launches", "raw", "_syncs", "h2d_bytes", "d2h_bytes", "syncs_allowed")
 
     def __init__(self) -> None:
+        self.syncs_allowed = True
         self.reset()
 
     def reset(self) -> None:
         """Sets all to zero."""
-        self.launches = self.syncs = self.h2d_bytes = self.d2h_bytes = self.raw = 0
+        self.launches = self.raw = self._syncs = self.h2d_bytes = self.d2h_bytes = 0
+
+    @property
+    def syncs(self) -> int:
+        """How often the host waited for the device."""
+        return self._syncs
+
+    @syncs.setter
+    def syncs(self, n: int) -> None:
+        if n > self._syncs and not self.syncs_allowed:
+            raise DeviceSynchronized("Device-to-host synchronization is disallowed here")
+        self._syncs = n
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
-        return {n: getattr(self, n) for n in self.__slots__}
+        return {n: getattr(self, n) for n in ("launches", "raw", "syncs", "h2d_bytes", "d2h_bytes")}
 
 
 SETTINGS = Settings()

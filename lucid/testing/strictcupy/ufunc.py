@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .array import BFLOAT16, adopt, cast, index, is_scalar, ndarray, unsupported
-from .state import COUNT, NotInStandin, UndefinedOnDevice
+from .array import BFLOAT16, adopt, cast, is_scalar, ndarray, unsupported
+from .indexing import index
+from .state import COUNT, NotInStandin
 
 # dtypes for which CuPy has an atomic (cupy/_core/_routines_indexing.pyx)
 AT_DTYPES = {
@@ -19,7 +20,17 @@ AT_DTYPES = {
     "bitwise_or": ("int32", "int64", "uint32", "uint64"),
     "bitwise_xor": ("int32", "int64", "uint32", "uint64"),
 }
-_REDUCE = ("add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor")
+_REDUCE = (
+    "add",
+    "multiply",
+    "maximum",
+    "minimum",
+    "logical_and",
+    "logical_or",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+)
 
 
 class ufunc:
@@ -31,10 +42,12 @@ class ufunc:
         self.types = spec["types"].split()
         self.__doc__ = f"cupy.{name}, computed by NumPy."
         self._np = getattr(np, name)
-        self._order = {"order": "C"} if isinstance(self._np, np.ufunc) else {}    # CuPy's results are C-ordered
+        self._order = {"order": "C"} if isinstance(self._np, np.ufunc) else {}  # CuPy's results are C-ordered
         known = [t.replace("E", "") for t in self.types]
         chars = {c for t in known for c in t.split("->")[1]} - {"E"}
         self._out = {np.dtype(c) for c in chars}
+        complex_in = any(set("FD") & set(t.split("->")[0]) for t in self.types)
+        self._refuses_complex = not complex_in and any("F" in t for t in getattr(self._np, "types", ()))
         self._bfloat16 = any("E" in t for t in self.types) and BFLOAT16 is not None
         if any(t.endswith("E") for t in self.types) and BFLOAT16 is not None:
             self._out.add(BFLOAT16)
@@ -59,11 +72,16 @@ class ufunc:
     def _compute(self, u: list[Any], kw: dict[str, Any]) -> Any:
         if BFLOAT16 is not None:
             u = self._widen(u)
-        with np.errstate(all="ignore"):          # a GPU never warns
+        if self._refuses_complex and any(np.iscomplexobj(x) for x in u):
+            raise TypeError(f"Wrong type (complex) of arguments for cupy_{self.name}")
+        with np.errstate(all="ignore"):  # a GPU never warns
             r = self._np(*u, **self._order, **kw)
         for x in r if self.nout > 1 else (r,):
             if x.dtype not in self._out:
-                raise TypeError(f"Wrong type ({[getattr(v, 'dtype', type(v)) for v in u]}) of arguments for cupy_{self.name}")
+                raise TypeError(
+                    f"Wrong type ({[str(getattr(v, 'dtype', type(v))) for v in u]}) of arguments "
+                    f"for cupy_{self.name}"
+                )
         return r
 
     def _widen(self, u: list[Any]) -> list[Any]:
@@ -84,13 +102,13 @@ class ufunc:
     def _general(self, args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
         out, dtype, casting = kw.pop("out", None), kw.pop("dtype", None), kw.pop("casting", "same_kind")
         if kw:
-            raise TypeError(f"Wrong arguments {kw}")         # CuPy has no where=, order=, subok=
+            raise TypeError(f"Wrong arguments {kw}")  # CuPy has no where=, order=, subok=
         if not self.nin <= len(args) <= self.nargs:
             raise TypeError(f"Wrong number of arguments for {self!r}")
         if len(args) > self.nin:
             if out is not None:
                 raise ValueError("Cannot specify 'out' as both a positional and keyword argument")
-            out, args = args[self.nin:], args[:self.nin]
+            out, args = args[self.nin :], args[: self.nin]
         outs = () if out is None else out if isinstance(out, tuple) else (out,)
         for x in outs:
             if type(x) is not ndarray:
@@ -112,8 +130,10 @@ class ufunc:
         if np.broadcast_shapes(o.shape, np.shape(x)) != o.shape:
             raise ValueError(f"Out shape is mismatched: expected {np.shape(x)}, got {o.shape}")
         if not _can_cast(x.dtype, o.dtype, casting):
-            raise TypeError(f"output (typecode '{x.dtype.char}') could not be coerced to provided output parameter "
-                            f"(typecode '{o.dtype.char}') according to the casting rule \"{casting}\"")
+            raise TypeError(
+                f"output (typecode '{x.dtype.char}') could not be coerced to provided output parameter "
+                f"(typecode '{o.dtype.char}') according to the casting rule \"{casting}\""
+            )
         with np.errstate(all="ignore"):
             o._a[...] = x
 
@@ -133,7 +153,9 @@ class ufunc:
         with np.errstate(all="ignore"):
             self._np.at(a._a, index(indices, a.shape)[0], value)
 
-    def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def reduce(
+        self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False
+    ) -> Any:
         """The reduction of `array` along `axis`."""
         if self.name not in _REDUCE:
             raise NotImplementedError(f"`{self.name}.reduce` is not supported yet")
@@ -175,7 +197,4 @@ class ufunc:
 def _can_cast(src: np.dtype, dst: np.dtype, casting: str) -> bool:
     if src == dst or (BFLOAT16 is not None and BFLOAT16 in (src, dst) and {src.kind, dst.kind} <= {"f", "V"}):
         return True
-    return np.can_cast(src, dst, casting)        # type: ignore[arg-type]
-
-
-__all__ = ["AT_DTYPES", "UndefinedOnDevice", "ufunc"]
+    return np.can_cast(src, dst, casting)  # type: ignore[arg-type]

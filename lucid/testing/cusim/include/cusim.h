@@ -14,12 +14,16 @@
 #define __restrict__ __restrict
 #define __align__(n) __attribute__((aligned(n)))
 #define __grid_constant__
-#define CUSIM_QUIET __attribute__((no_sanitize("thread")))   // not seen by the checks
 #ifdef CUSIM_CHECK
+#define CUSIM_QUIET __attribute__((no_sanitize("thread")))   // not seen by the checks
 #define CUSIM_OP CUSIM_QUIET __attribute__((noinline, unused)) static
 #else
+#define CUSIM_QUIET
 #define CUSIM_OP static inline
+#define cusim_atomic(file, line, p, n) ((void)0)             // nothing to check, and threads never run at once
 #endif
+
+#define CUSIM_EXPORT extern "C" CUSIM_QUIET __attribute__((visibility("default")))
 
 // Constant as far as one CUDA thread can see: the runtime sets them whenever it switches threads.
 #pragma GCC visibility push(hidden)
@@ -60,8 +64,9 @@ static inline void trap(Site s) { cusim_trap(s.file, s.line); }
 #define CUSIM_ATOMIC(NAME, T, EXPR)                        \
   CUSIM_OP T NAME(Site s, T* p, T v) {                     \
     cusim_atomic(s.file, s.line, p, sizeof(T));            \
-    const T o = *p;                                        \
-    *p = (EXPR);                                           \
+    volatile T* const q = p;                               \
+    const T o = *q;                                        \
+    *q = (EXPR);                                           \
     return o;                                              \
   }
 #define CUSIM_ATOMIC_INT(NAME, EXPR)                       \
@@ -87,8 +92,9 @@ CUSIM_ATOMIC(atomic_dec, unsigned, (o == 0u || o > v) ? v : o - 1u)
 #define CUSIM_CAS(T)                                       \
   CUSIM_OP T atomic_cas(Site s, T* p, T c, T v) {          \
     cusim_atomic(s.file, s.line, p, sizeof(T));            \
-    const T o = *p;                                        \
-    if (o == c) *p = v;                                    \
+    volatile T* const q = p;                               \
+    const T o = *q;                                        \
+    if (o == c) *q = v;                                    \
     return o;                                              \
   }
 CUSIM_CAS(int) CUSIM_CAS(unsigned) CUSIM_CAS(unsigned long long) CUSIM_CAS(unsigned short)

@@ -1,0 +1,235 @@
+"""The source of a recorder: the per-op path, written out for an op's signature.
+
+Read `source` from the top; print `source(OPS["mul"], {}, plan_of)` to see a whole one. Locals of the generated function start with an
+underscore, so that no argument of an op can collide with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ops.registry import Op
+from .plan import Plan
+
+INLINE = 2  # tensors up to which the node is built inline
+
+
+def _signature(op: Op, scope: dict[str, Any]) -> str:
+    parts, keyword_only = [], False
+    for p in op.parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            parts.append(f"*{p.name}")
+            keyword_only = True
+            continue
+        if p.kind is p.KEYWORD_ONLY and not keyword_only:
+            parts.append("*")
+            keyword_only = True
+        if p.default is p.empty:
+            parts.append(p.name)
+        else:
+            scope[f"_d_{p.name}"] = p.default
+            parts.append(f"{p.name}=_d_{p.name}")
+    aliases = [(a, b) for a, b in (("axis", "dim"), ("keepdims", "keepdim")) if b in op.statics]
+    if aliases and not keyword_only:
+        parts.append("*")
+    parts += [f"{alias}=None" for alias, _ in aliases]
+    return ", ".join(parts)
+
+
+def _call_arguments(op: Op, tensors: dict[str, str]) -> str:
+    """The op's arguments in order, tensors replaced by the given expressions."""
+    parts, keyword = [], False
+    for p in op.parameters:
+        value = tensors.get(p.name, p.name)
+        if p.kind is p.VAR_POSITIONAL:
+            parts.append(f"*{value}")
+            keyword = True
+        elif keyword or p.kind is p.KEYWORD_ONLY:
+            parts.append(f"{p.name}={value}")
+        else:
+            parts.append(value)
+    return ", ".join(parts)
+
+
+def _enter(op: Op) -> list[str]:
+    """Aliases, the feature slot, operands that are not tensors."""
+    t = op.tensors
+    lines = [
+        f"    if {a} is not None: {b} = {a}"
+        for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
+        if b in op.statics
+    ]
+    statics = ", ".join(op.statics) + ("," if op.statics else "")
+    lines.append("    _flags = get_flags()")
+    lines.append(f"    if _flags > 1: return intercepted(OP, ({', '.join(t)},), ({statics}), _flags)")
+    if op.broadcast and len(t) > 1 and op.dtype is not None:
+        # The first operand is a tensor when an operator calls; a number there takes the slower way through with_tensors.
+        for i, name in list(enumerate(t))[1:]:
+            others = ", ".join(t[:i] + t[i + 1 :])
+            absent = f" and {name} is not None" if name in op.optional else ""
+            lines.append(
+                f"    if type({name}) is not Tensor and type({name}) is not Parameter{absent}: {name} = operand(OP, {name}, ({others},))"
+            )
+    lines.append("    try:")
+    for i, name in enumerate(t):
+        absent = f" if {name} is not None else NONE" if name in op.optional else ""
+        lines.append(f"        _s{i} = {name}.storage{absent}")
+    lines.append(f"    except AttributeError: return with_tensors(OP, ({', '.join(t)},), ({statics}))")
+    lines += [f"    _a{i} = _s{i}.array" for i in range(len(t))]
+    lines.append(
+        f"    _b = _s{0 if t[0] not in op.optional else next(i for i, n in enumerate(t) if n not in op.optional)}.backend"
+    )
+    conditions = []
+    ruled = [i for i, name in enumerate(t) if name not in op.mask]
+    for i, name in enumerate(t[1:], 1):
+        same_device = f"_s{i}.backend is not _b"
+        conditions.append(f"(_s{i} is not NONE and {same_device})" if name in op.optional else same_device)
+        if op.dtype is not None and i in ruled[1:]:
+            first = f"_d is not _a{i}.dtype"
+            conditions.append(first if name not in op.optional else f"(_s{i} is not NONE and {first})")
+    if op.dtype is not None and len(ruled) > 1:
+        lines.append(f"    _d = _a{ruled[0]}.dtype")
+    if conditions:
+        lines.append(f"    if {' or '.join(conditions)}: return unified(OP, ({', '.join(t)},), ({statics}))")
+    if op.dtype == "float":
+        # numpy's type numbers below 11 are bool and the integers; a tensor that requires grad is no integer.
+        lines.append(
+            f"    if not {t[0]}.requires_grad and _a0.dtype.num < 11: return floated(OP, ({', '.join(t)},), ({statics}))"
+        )
+    return lines
+
+
+def _forward(op: Op) -> list[str]:
+    arrays = {n: f"_a{i}" for i, n in enumerate(op.tensors)}
+    call = _call_arguments(op, arrays)
+    failed = f"    except Exception as _error: raise explained(OP, _error, ({', '.join(op.tensors)},), ({''.join(s + ', ' for s in op.statics)})) from _error"
+    return ["    try:", f"        _a = (raw_cpu if _b is CPU else _b.F.{op.name})({call})", failed]
+
+
+def _new_tensor(op: Op) -> list[str]:
+    lines = [
+        "    if type(_a) is not ndarray and type(_a) is not _b.ndarray: _a = _b.asarray(_a)",
+        "    _out = new_tensor(Tensor)",
+    ]
+    statics = "".join(s + ", " for s in op.statics)
+    if op.view:
+        # A view of contiguous memory is sure to share it, unless the op says "maybe".
+        sure = "" if op.view == "maybe" else "_a0.flags.c_contiguous or "
+        lines += [
+            f"    if {sure}_b.xp.may_share_memory(_a, _a0):",
+            "        _s = _out.storage = new_view(ViewStorage); _s.array = _a; _s.root = _s0.root; _s.backend = _b",
+            f"        _out.base = ({op.tensors[0]}, OP, ({statics}))",
+            "        note_view(_s.root, _out)",
+            "    else:",
+            "        _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; _s.views = None; _out.base = None",
+        ]
+    else:
+        lines.append(
+            "    _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; _s.views = None; _out.base = None"
+        )
+    lines.append("    _out.grad = _out.accumulate = None")
+    return lines
+
+
+def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
+    """The statements that make the node for one mask."""
+    storage = {n: f"_s{i}" for i, n in enumerate(op.tensors)} | {op.outputs[0]: "_s"}
+    kept = [storage[n] for n in plan.keep]
+    static = [
+        f"_a{op.tensors.index(n[:-6])}.{n[-5:]}"
+        if n[-6:] in ("_shape", "_dtype") and n[:-6] in op.tensors
+        else n
+        for n in plan.static
+    ]
+    lines = [f"_n = new_node(FuncOp); _n.plan = plan{mask}; _n.F = _b.F; _n.hooks = None"]
+    if kept:
+        lines.append(
+            f"_n.saved = ({', '.join(kept)},); _n.versions = ({' + '.join(f'{k}.version' for k in kept)}) and ({', '.join(f'{k}.version' for k in kept)},)"
+        )
+    else:
+        lines.append("_n.saved = (); _n.versions = 0")
+    if static:
+        lines.append(f"_n.static = ({', '.join(static)},)")
+    if op.broadcast:
+        shapes = [f"_a{i}.shape" for i in range(len(op.tensors))]
+        lines.append(
+            f"_n.shapes = None if {shapes[0]} == {shapes[1]} else ({', '.join(shapes)})"
+            if len(shapes) == 2
+            else "_n.shapes = None"
+        )
+    edges = [f"{t}.edge or {t}.accumulate or leaf_edge({t})" for t in plan.targets]
+    lines.append(f"_n.edges = ({', '.join(edges)},); _n.sequence_nr = next_sequence_nr()")
+    if op.holomorphic:
+        # All tensors of a rule have one dtype by now; it is also the result's.
+        if op.dtype is None or len(op.tensors) == 1:
+            lines.append("_d = _a.dtype")
+        lines.append("if _d is C64 or _d is C128: _n.plan = _n.plan.conjugated")
+    lines.append("_out.edge = _n; _out.requires_grad = True; return _out")
+    return [indent + line for line in lines]
+
+
+def source(op: Op, scope: dict[str, Any], plan_of: Callable[[Op, int], Plan]) -> str:
+    """The source of an op's recorder. What it names besides its arguments is put into `scope` or expected there."""
+    t = op.tensors
+    head = f"def {op.name}({_signature(op, scope)}):"
+    if op.variadic or len(op.outputs) > 1:
+        return "\n".join([head, *_general(op)])
+    lines = [head, *_enter(op), *_forward(op), *_new_tensor(op)]
+    diff = [i for i, n in enumerate(t) if n in op.formulas]
+    if diff and len(t) <= INLINE and not op.optional:
+        lines += ["    if _flags:", *_inline(op, diff, scope, plan_of)]
+    elif diff:
+        storages = ", ".join(f"_s{i}" for i in range(len(t)))
+        statics = "".join(s + ", " for s in op.statics)
+        lines += [
+            "    if _flags:",
+            f"        _mask = {' | '.join(_bit(op, i) for i in diff)}",
+            "        if _mask:",
+            f"            build(OP, _mask, ({', '.join(t)},), ({storages},), ({statics}), (_out,), _b)",
+            "            return _out",
+        ]
+    lines.append("    _out.edge = None; _out.requires_grad = False; return _out")
+    return "\n".join(lines)
+
+
+def _inline(op: Op, diff: list[int], scope: dict[str, Any], plan_of: Callable[[Op, int], Plan]) -> list[str]:
+    """The branches over which of one or two tensors require grad, a node in each."""
+    t = op.tensors
+
+    def node(mask: int, indent: int) -> list[str]:
+        plan = scope[f"plan{mask}"] = plan_of(op, mask)
+        return _node(op, mask, plan, " " * indent)
+
+    if len(diff) == 1:
+        i = diff[0]
+        return [f"        if {t[i]}.requires_grad:", *node(1 << i, 12)]
+    return [
+        f"        if {t[0]}.requires_grad:",
+        f"            if {t[1]}.requires_grad:",
+        *node(3, 16),
+        *node(1, 12),
+        f"        elif {t[1]}.requires_grad:",
+        *node(2, 12),
+    ]
+
+
+def _bit(op: Op, i: int) -> str:
+    name = op.tensors[i]
+    return (
+        f"({name} is not None and {name}.requires_grad) << {i}"
+        if name in op.optional
+        else f"{name}.requires_grad << {i}"
+    )
+
+
+def _general(op: Op) -> list[str]:
+    """The body for ops of any number of tensors or several outputs."""
+    tensors = f"tuple({op.tensors[0]})" if op.variadic else f"({', '.join(op.tensors)},)"
+    statics = f"({''.join(s + ', ' for s in op.statics)})"
+    aliases = [
+        f"    if {a} is not None: {b} = {a}"
+        for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
+        if b in op.statics
+    ]
+    return [*aliases, f"    return general(OP, {tensors}, {statics})"]

@@ -1,0 +1,30 @@
+"""Parameters as one vector, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ...autograd.record import RECORDED as F
+from ...errors import ShapeError
+from ...tensor import Tensor
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All parameters joined into one 1-d tensor (recorded: gradients flow back)."""
+    return F.cat(*(F.reshape(p, (-1,)) for p in parameters), dim=0)
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Nothing; writes the parts of a 1-d tensor into the parameters."""
+    items = list(parameters)
+    total = sum(math.prod(p.shape) for p in items)
+    if vec.ndim != 1 or vec.shape[0] != total:
+        raise ShapeError(f"vector_to_parameters: the parameters have {total} elements, got a vector of shape {tuple(vec.shape)}")
+    source, start = vec.storage.array, 0
+    for p in items:
+        size = math.prod(p.shape)
+        storage = p.storage
+        storage.array[...] = source[start : start + size].reshape(p.shape).astype(storage.array.dtype, copy=False)
+        storage.version += 1
+        start += size

@@ -1,0 +1,361 @@
+"""CUDA devices: CuPy arrays on the current device and stream. The only file that imports CuPy.
+
+`open_backend(device)` gives one backend per device index; "cuda" is the current device. Everything is queued on CuPy's current stream: no
+call here waits for the device except `to_numpy`, `synchronize` and the memory figures of the driver.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import os
+from collections import Counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import DeviceError, OutOfMemoryError
+from .backend import Backend
+from .device import Device
+from .storage import Storage
+
+
+def _import_cupy() -> Any:
+    if os.environ.get("LUCID_CUDA", "").lower() == "sim":
+        from ..testing import simulator
+
+        reason = simulator.start()
+        if reason is not None:
+            raise DeviceError(f"device cuda: LUCID_CUDA=sim asks for the simulated device, but {reason}")
+    import cupy
+
+    return cupy
+
+
+cp = _import_cupy()
+
+# Bytes to which CuPy's pool rounds an allocation (cupy.cuda.memory.ALLOCATION_UNIT_SIZE).
+_UNIT = 512
+# Status numbers of cudaError_t (driver_types.h).
+_NO_DEVICE, _INSUFFICIENT_DRIVER = 100, 35
+
+
+# ---- opening ----
+
+
+def device_count() -> int:
+    """The number of CUDA devices. Raises DeviceError with the cure when there is no usable driver."""
+    try:
+        return int(cp.cuda.runtime.getDeviceCount())
+    except Exception as error:
+        raise DeviceError(f"device cuda: {_why_no_device(error)}") from error
+
+
+def _why_no_device(error: Exception) -> str:
+    """What keeps CuPy from its device, and what to do about it."""
+    status = getattr(error, "status", None)
+    use_cpu = "or use device 'cpu' (LUCID_CUDA=sim simulates a CUDA device for tests)"
+    if status == _NO_DEVICE:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        cure = f"CUDA_VISIBLE_DEVICES={hidden!r} hides them; unset it" if hidden is not None else "check nvidia-smi"
+        return f"the NVIDIA driver finds no GPU; {cure}, {use_cpu}"
+    if status == _INSUFFICIENT_DRIVER:
+        driver, runtime = int(cp.cuda.runtime.driverGetVersion()), int(cp.cuda.runtime.runtimeGetVersion())
+        if not driver:
+            return f"no NVIDIA driver is installed; install one, {use_cpu}"
+        return (
+            f"the NVIDIA driver supports CUDA up to {_version(driver)}, CuPy {cp.__version__} here is built for CUDA {_version(runtime)}; "
+            f"pip install cupy-cuda{driver // 1000}x in its place, or update the driver, {use_cpu}"
+        )
+    return f"CuPy {cp.__version__} finds no device ({type(error).__name__}: {error}); check nvidia-smi, {use_cpu}"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+@functools.cache
+def _check_nvrtc() -> None:
+    """Nothing; raises DeviceError when the run-time compiler, which every CuPy operation needs, cannot be loaded."""
+    try:
+        cp.cuda.nvrtc.getVersion()
+    except Exception as error:
+        major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
+        package = "nvidia-cuda-nvrtc" if major >= 13 else f"nvidia-cuda-nvrtc-cu{major}"
+        raise DeviceError(
+            f"device cuda: NVRTC, the CUDA run-time compiler, cannot be loaded ({type(error).__name__}: {error}); "
+            f"pip install {package}, or 'cupy-cuda{major}x[ctk]'"
+        ) from error
+
+
+def open_backend(device: Device) -> CupyBackend:
+    """The backend of a CUDA device; for one without index, of the current device.
+
+    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version is too old, NVRTC is missing, or the index is out of range.
+    """
+    count = device_count()
+    if not count:
+        raise DeviceError(f"device {device}: {_why_no_device(_NoDevice())}")
+    index = int(cp.cuda.runtime.getDevice()) if device.index is None else device.index
+    if index >= count:
+        raise DeviceError(
+            f"device {device}: index out of range, there {'is 1 CUDA device' if count == 1 else f'are {count} CUDA devices'} "
+            f"(cuda:0{f' to cuda:{count - 1}' if count > 1 else ''})"
+        )
+    place = Device("cuda", index)
+    found = Backend._all.get(place)
+    if found is None:
+        _check_nvrtc()
+        install_allocator()
+        found = Backend._all.setdefault(place, CupyBackend(place, several=count > 1))
+    return found  # type: ignore[return-value]
+
+
+class _NoDevice(Exception):
+    status = _NO_DEVICE
+
+
+# ---- the backend ----
+
+
+class CupyBackend(Backend):
+    """CuPy on one CUDA device."""
+
+    name: ClassVar[str] = "cuda"
+    xp = cp
+    ndarray = cp.ndarray
+
+    def __init__(self, device: Device, several: bool = False) -> None:
+        super().__init__(device)
+        self.index: int = device.index or 0
+        self.several = several
+
+    @property
+    def F(self) -> Any:  # type: ignore[override]
+        """The raw ops; with several devices each makes this one current while it runs, so that results are allocated here."""
+        return self._F
+
+    @F.setter
+    def F(self, namespace: Any) -> None:
+        self._F = _Guarded(namespace, self.guard) if namespace is not None and self.several else namespace
+
+    def guard(self) -> Any:
+        """A context in which this device is CuPy's current one."""
+        return cp.cuda.Device(self.index)
+
+    def asarray(self, value: Any, dtype: Any = None) -> Any:
+        with self.guard():
+            return cp.asarray(value, dtype)
+
+    def from_numpy(self, array: Any, non_blocking: bool = False) -> Any:
+        """A copy on this device of a NumPy array, queued on the current stream.
+
+        CuPy stages pageable memory through pinned memory of its own, so the host goes on at once in both cases; from an array
+        made by `pinned` the device reads directly, and with `non_blocking` it must not be changed before the copy has ended.
+        """
+        with self.guard():
+            return cp.asarray(array) if non_blocking else cp.array(array, copy=True)
+
+    def to_numpy(self, array: Any, non_blocking: bool = False) -> Any:
+        """The array in host memory; waits for the copy unless `non_blocking`, where it goes to pinned memory and ends with the stream."""
+        if not non_blocking:
+            return cp.asnumpy(array)
+        out = self.pinned(array.shape, array.dtype)
+        with self.guard():
+            return array.get(out=out, blocking=False)
+
+    def from_device(self, array: Any) -> Any:
+        """A copy on this device of an array on another CUDA device: a peer copy, through the host where the driver has no peer access."""
+        with self.guard():
+            return array.copy()
+
+    def pinned(self, shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
+        """An uninitialised NumPy array in pinned (page-locked) host memory."""
+        return _cupyx().empty_pinned(shape, dtype)  # type: ignore[no-any-return]
+
+    def synchronize(self) -> None:
+        cp.cuda.Device(self.index).synchronize()
+
+    def quiet(self) -> Any:
+        """The device as the current one: CuPy prints no floating-point warnings. (Engine: a backward pass runs within.)"""
+        return cp.cuda.Device(self.index)
+
+    def scipy(self, part: str) -> Any:
+        return importlib.import_module(f"cupyx.scipy.{part}")
+
+    def new_generator(self, seed: int) -> Any:
+        """lucid's counter-based generator: the same numbers as on the CPU."""
+        from .random import Generator
+
+        return Generator(self).manual_seed(seed)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes: allocated (by arrays), peak (of that), reserved (arrays and cache), limit (0: none), free and total (driver)."""
+        with self.guard():
+            pool = _allocator.pool
+            _allocator.sample(self.index)
+            free, total = cp.cuda.runtime.memGetInfo()
+            return {
+                "allocated": pool.used_bytes(),
+                "peak": _allocator.peak.get(self.index, 0),
+                "reserved": pool.total_bytes(),
+                "limit": pool.get_limit(),
+                "free": int(free),
+                "total": int(total),
+            }
+
+    def reset_peak(self) -> None:
+        """Nothing; `memory()["peak"]` starts at what is allocated now."""
+        with self.guard():
+            _allocator.peak[self.index] = 0
+            _allocator.sample(self.index)
+
+    def release(self) -> None:
+        """Nothing; the cached blocks of the pools go back to the driver."""
+        with self.guard():
+            _allocator.sample(self.index)
+            _allocator.pool.free_all_blocks()
+            cp.get_default_pinned_memory_pool().free_all_blocks()
+
+    def properties(self) -> dict[str, Any]:
+        """cudaDeviceProp by field name; `name` as text."""
+        found = dict(cp.cuda.runtime.getDeviceProperties(self.index))
+        name = found["name"]
+        found["name"] = name.decode() if isinstance(name, bytes) else str(name)
+        return found
+
+
+def _cupyx() -> Any:
+    return importlib.import_module("cupyx")
+
+
+class _Guarded:
+    """`F` with a device made current around each call."""
+
+    def __init__(self, inner: Any, guard: Any) -> None:
+        self.__dict__.update(_inner=inner, _guard=guard, backend=inner.backend)
+
+    def __getattr__(self, name: str) -> Any:
+        function, guard = getattr(self._inner, name), self._guard
+
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            with guard():
+                return function(*args, **kwargs)
+
+        self.__dict__[name] = guarded
+        return guarded
+
+
+# ---- memory ----
+
+
+class _Allocator:
+    """CuPy's allocator, with the peak that CuPy does not keep and an error that says what is held.
+
+    `used_bytes` of CuPy's pool walks over all blocks, so it is not asked at each allocation: between two looks, use cannot have exceeded the
+    last figure plus all that was allocated since. Only when that bound passes the known peak by 1/64 is the pool asked again, so the
+    peak is exact to 1/64 (about 1.6 %).
+    """
+
+    def __init__(self, malloc: Any) -> None:
+        self.malloc = malloc
+        owner = getattr(malloc, "__self__", None)
+        self.pool = owner if hasattr(owner, "used_bytes") else cp.get_default_memory_pool()
+        self.peak: dict[int, int] = {}
+        self.bound: dict[int, int] = {}
+        self.threshold: dict[int, int] = {}
+
+    def __call__(self, size: int) -> Any:
+        try:
+            pointer = self.malloc(size)
+        except cp.cuda.memory.OutOfMemoryError as error:
+            raise _out_of_memory(size, self.pool) from error
+        index = pointer.device_id
+        bound = self.bound[index] = self.bound.get(index, 0) + (size + _UNIT - 1) // _UNIT * _UNIT
+        if bound > self.threshold.get(index, 0):
+            self.sample(index)
+        return pointer
+
+    def sample(self, index: int) -> None:
+        """Nothing; asks the pool of the current device, and moves its peak."""
+        used = self.pool.used_bytes()
+        peak = self.peak[index] = max(self.peak.get(index, 0), used)
+        self.bound[index], self.threshold[index] = used, peak + (peak >> 6)
+
+
+_allocator = _Allocator(cp.cuda.get_allocator())
+
+
+def install_allocator() -> None:
+    """Nothing; allocations of CuPy go through `_Allocator`, around whatever allocator was set before."""
+    global _allocator
+    present = cp.cuda.get_allocator()
+    if present is not _allocator:
+        if present != _allocator.malloc:
+            _allocator = _Allocator(present)
+        cp.cuda.set_allocator(_allocator)
+
+
+def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:
+    """The error for an allocation that failed. Releases the pool's cache, so that the process can go on."""
+    index = int(cp.cuda.runtime.getDevice())
+    place = Device("cuda", index)
+    used, reserved, limit = pool.used_bytes(), pool.total_bytes(), pool.get_limit()
+    pool.free_all_blocks()
+    free, total = cp.cuda.runtime.memGetInfo()
+    elsewhere = max(int(total) - int(free) - pool.total_bytes(), 0)
+    lines = [
+        f"out of memory on {place}: {human(size)} ({size} bytes) were asked for; arrays hold {human(used)}, the cache held {human(reserved - used)} "
+        f"(released now), {human(int(free))} of {human(int(total))} are free"
+        + (f", limit of the pool {human(limit)}" if limit else "")
+        + (f"; other libraries and processes hold {human(elsewhere)}" if elsewhere > total >> 3 else "")
+    ]
+    held = held_by_tensors(place)
+    if held:
+        lines.append("largest tensors: " + "; ".join(held))
+    lines.append(
+        "try: a smaller batch; `del` what is not needed (a loss kept in a list keeps its whole graph: keep loss.item() or .detach()); "
+        "lucid.no_grad() for evaluation; lucid.autograd.checkpoint; float16 or bfloat16"
+    )
+    return OutOfMemoryError("\n".join(lines))
+
+
+def held_by_tensors(place: Device, most: int = 4) -> list[str]:
+    """The kinds of arrays that tensors and the graph hold on a device, the largest in sum first: `12 x float32[4096, 4096] (768.0 MiB)`."""
+    kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    nbytes: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for s in gc.get_objects():
+        if type(s) is Storage and getattr(s, "backend", None) is not None and s.backend.device == place:
+            kind = (s.array.dtype.name, s.array.shape)
+            kinds[kind] += 1
+            nbytes[kind] += s.array.nbytes
+    return [
+        f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
+    ]
+
+
+def human(n: int) -> str:
+    """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB`."""
+    value, unit = float(n), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{n} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+# ---- float32 matrix products ----
+
+
+def set_tf32(allow: bool) -> None:
+    """Nothing; float32 matrix products may use TF32 tensor cores (10-bit mantissa), or not. CUPY_TF32=1 sets the start value."""
+    r = cp._core._routines_linalg
+    r.set_compute_type(np.float32, r.COMPUTE_TYPE_TF32 if allow else r.COMPUTE_TYPE_DEFAULT)
+
+
+def get_tf32() -> bool:
+    """Whether float32 matrix products may use TF32."""
+    r = cp._core._routines_linalg
+    return bool(r.get_compute_type("f") == r.COMPUTE_TYPE_TF32)

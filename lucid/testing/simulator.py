@@ -1,0 +1,153 @@
+"""The simulated CUDA device: the whole CUDA path of lucid on a machine without a GPU.
+
+Device "cuda" is then served by a strict stand-in for CuPy (`lucid.testing.strictcupy`), and every CUDA kernel, lucid's or your own, is
+compiled with g++ and executed on the CPU (`lucid.testing.cusim`). What a kernel computes and which accesses it makes are the real
+thing; time is not: no figure of a simulated run says anything about a GPU. The device calls itself "simulated CUDA device (CPU)".
+
+    LUCID_CUDA=sim python train.py          a whole program
+    pytest --device cpu,cuda-sim            tests that take the `device` fixture (plugin: lucid.testing.plugin)
+
+>>> from lucid.testing import simulator
+>>> simulator.start() is None                                   # doctest: +SKIP
+True
+>>> x = lucid.ones(3, device="cuda")                            # doctest: +SKIP
+
+A kernel of your own, made by `lucid.cuda.kernel`, is checked with `check_kernel`: against its reference in float64 in four orders of threads and
+blocks, and once more with every access watched (races, bounds, alignment, uninitialised shared memory).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from . import cusim, strictcupy
+
+VARIABLE = "LUCID_CUDA"
+# Orders of threads and blocks in which a kernel must give the same result: (order, seed).
+ORDERS = (("forward", 0), ("reverse", 0), ("random", 1), ("random", 2))
+
+
+def start() -> str | None:
+    """None when device "cuda" is the simulated one from now on (in this process and its children), else the reason why it cannot be.
+
+    To be called before anything imports CuPy. Without g++ everything but kernels runs: see `kernels`.
+    """
+    if is_on():
+        return None
+    real = sys.modules.get("cupy")
+    if real is not None and not strictcupy.installed():
+        return (
+            f"CuPy {getattr(real, '__version__', '')} is already imported in this process; start the simulator before "
+            f"anything imports CuPy, or set {VARIABLE}=sim in the environment"
+        )
+    try:
+        strictcupy.install()
+    except Exception as error:
+        return f"the stand-in for CuPy cannot be installed: {type(error).__name__}: {error}"
+    os.environ[VARIABLE] = "sim"
+    return None
+
+
+def asked_for() -> bool:
+    """Whether the environment asks for the simulated device (LUCID_CUDA=sim)."""
+    return os.environ.get(VARIABLE, "").lower() == "sim"
+
+
+def is_on() -> bool:
+    """Whether device "cuda" is the simulated one."""
+    return strictcupy.installed() and asked_for()
+
+
+def kernels() -> str | None:
+    """None when CUDA kernels can run here, else why not (no compiler)."""
+    found, reason = cusim.available()
+    return None if found else reason
+
+
+def counters() -> dict[str, int]:
+    """What the device was asked to do since the last `reset_counters`.
+
+    launches: operations of the array module and kernels; raw: kernels of our own alone; syncs: how often the host waited;
+    h2d_bytes, d2h_bytes: what was copied to and from the device.
+    """
+    return strictcupy.counters()
+
+
+def reset_counters() -> None:
+    """Nothing; all counters are 0 again."""
+    strictcupy.reset_counters()
+
+
+@contextmanager
+def counted() -> Iterator[dict[str, int]]:
+    """A dictionary that holds, after the `with` block, what the block asked of the device.
+
+    >>> with counted() as counts:
+    ...     pass
+    >>> counts["syncs"], counts["d2h_bytes"]
+    (0, 0)
+    """
+    before, counts = counters(), {}
+    try:
+        yield counts
+    finally:
+        counts.update({name: n - before[name] for name, n in counters().items()})
+
+
+def configured(**settings: Any) -> Any:
+    """A context in which kernels run in another way: mode="fast" or "checked", order="forward", "reverse" or "random", seed, coverage."""
+    return strictcupy.configured(**settings)
+
+
+def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    """Nothing; raises when a kernel made by `lucid.cuda.kernel` is wrong on these arguments.
+
+    args: as in a call of the kernel, with tensors on the simulated device. Four orders of threads must give the same bits, and what
+    `reference` gives in float64 within rtol and atol (no reference: the orders only); a run with every access watched must find nothing.
+
+    Raises AssertionError, or KernelError with file and line.
+    """
+    if not is_on():
+        raise RuntimeError(f"check_kernel runs on the simulator; call simulator.start(), or set {VARIABLE}=sim")
+    runs = []
+    for order, seed in ORDERS:
+        with configured(mode="fast", order=order, seed=seed):
+            runs.append([_host(out) for out in _outputs(kernel, args)])
+    for (order, seed), run in zip(ORDERS, runs, strict=True):
+        for name, first, now in zip(kernel.op.outputs, runs[0], run, strict=True):
+            assert first.tobytes() == now.tobytes(), (
+                f"{kernel.name}: {name} depends on the order of threads ({ORDERS[0][0]} against {order}, seed {seed}): a race"
+            )
+    if kernel.reference is not None:
+        wide = [_wide(a) for a in args]
+        expected = kernel.reference(np, *wide)
+        for name, got, want in zip(
+            kernel.op.outputs, runs[0], expected if isinstance(expected, tuple) else (expected,), strict=True
+        ):
+            np.testing.assert_allclose(
+                got.astype(np.asarray(want).dtype), want, rtol=rtol, atol=atol, err_msg=f"{kernel.name}: {name} against reference"
+            )
+    with configured(mode="checked", order="random", seed=3):
+        _outputs(kernel, args)
+
+
+def _outputs(kernel: Any, args: Any) -> tuple[Any, ...]:
+    out = kernel(*args)
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _host(tensor: Any) -> Any:
+    return np.asarray(tensor.detach().cpu().numpy())
+
+
+def _wide(a: Any) -> Any:
+    if not hasattr(a, "storage"):
+        return a
+    host = _host(a)
+    return host.astype(np.float64) if a.is_floating_point() else host
