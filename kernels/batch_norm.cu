@@ -34,16 +34,20 @@ KERNEL ROW_BOUNDS batch_norm_partial(const scalar_t* __restrict__ x,     // [bat
   accum_t sum = 0, square = 0;
   FOR_CHANNEL(i) {
     const pack p = load(x, CHANNEL_ELEMENT(i));
-    EACH(k) sum += up(p.v[k]);
+    accum_t part = 0;
+    EACH(k) part += up(p.v[k]);
+    sum += part;
   }
   const accum_t size = (accum_t)(last - first);
   const accum_t mean = size > 0 ? row_sum(sum, 0, shared).x / size : (accum_t)0;
   FOR_CHANNEL(i) {
     const pack p = load(x, CHANNEL_ELEMENT(i));
+    accum_t part = 0;
     EACH(k) {
       const accum_t d = up(p.v[k]) - mean;
-      square += d * d;
+      part += d * d;
     }
+    square += part;
   }
   square = row_sum(square, 0, shared).x;
   if (threadIdx.x == 0) {
@@ -66,10 +70,13 @@ KERNEL ROW_BOUNDS batch_norm_backward_partial(const scalar_t* __restrict__ g,   
   FOR_CHANNEL(i) {
     const i64 at = CHANNEL_ELEMENT(i);
     const pack p = load(x, at), q = load(g, at);
+    pair part = {0, 0};
     EACH(k) {
-      sum += up(q.v[k]);
-      dot += up(q.v[k]) * (up(p.v[k]) - mu);
+      part.x += up(q.v[k]);
+      part.y += up(q.v[k]) * (up(p.v[k]) - mu);
     }
+    sum += part.x;
+    dot += part.y;
   }
   const pair s = row_sum(sum, dot, shared);
   if (threadIdx.x == 0) {

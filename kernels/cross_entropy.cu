@@ -28,11 +28,14 @@ DEVICE pair weighted_sums(const scalar_t* x, const scalar_t* __restrict__ weight
   accum_t total = 0, moved = 0;
   FOR_COLUMNS(c) {
     const pack p = load(x, c);
+    pair part = {0, 0};
     EACH(k) {
       const accum_t w = weight ? up(weight[c + k]) : (accum_t)1;
-      total += w;
-      moved += w * (up(p.v[k]) - shift);
+      part.x += w;
+      part.y += w * (up(p.v[k]) - shift);
     }
+    total += part.x;
+    moved += part.y;
   }
   return row_sum(total, moved, shared);
 }

@@ -191,10 +191,12 @@ DEVICE void online(accum_t& m, accum_t& s, const pack& p) {
     s *= exp_(m - top);
     m = top;
   }
+  accum_t part = 0;    // packs are summed on their own first: shorter chains of additions, smaller errors
   EACH(k) {
     const accum_t x = up(p.v[k]);
-    s += m == NEG_INF ? (x != x ? x : (accum_t)0) : exp_(x - m);
+    part += m == NEG_INF ? (x != x ? x : (accum_t)0) : exp_(x - m);
   }
+  s += part;
 }
 // The maximum of a row x and the sum of exp(x - maximum), in every one of its threads.
 DEVICE pair row_statistics(const scalar_t* x, int cols, pair* shared) {

@@ -30,16 +30,20 @@ KERNEL ROW_BOUNDS norm_forward(const scalar_t* __restrict__ x,         // [rows,
     accum_t sum = 0;
     FOR_COLUMNS(c) {
       const pack p = load(xr, c);
-      EACH(k) sum += up(p.v[k]);
+      accum_t part = 0;
+      EACH(k) part += up(p.v[k]);
+      sum += part;
     }
     mu = row_sum(sum, 0, shared).x / (accum_t)cols;
 #endif
     FOR_COLUMNS(c) {
       const pack p = load(xr, c);
+      accum_t part = 0;
       EACH(k) {
         const accum_t d = up(p.v[k]) - mu;
-        square += d * d;
+        part += d * d;
       }
+      square += part;
     }
     const accum_t rs = 1 / sqrt_(row_sum(square, 0, shared).x / (accum_t)cols + eps);
     FOR_COLUMNS(c) {
@@ -73,11 +77,14 @@ KERNEL ROW_BOUNDS norm_backward_x(const scalar_t* __restrict__ g,         // [ro
     accum_t s1 = 0, s2 = 0;
     FOR_COLUMNS(c) {
       const pack p = load(xr, c), q = load(gr, c);
+      pair part = {0, 0};
       EACH(k) {
         const accum_t gw = up(q.v[k]) * (weight ? up(weight[c + k]) : (accum_t)1);
-        s1 += gw;
-        s2 += gw * ((up(p.v[k]) - mu) * rs);
+        part.x += gw;
+        part.y += gw * ((up(p.v[k]) - mu) * rs);
       }
+      s1 += part.x;
+      s2 += part.y;
     }
     const pair s = row_sum(s1, s2, shared);
 #ifdef LUCID_RMS
@@ -153,6 +160,7 @@ KERNEL ROW_BOUNDS norm_backward(const scalar_t* __restrict__ g,         // [rows
         const pack p = load(xr, c), q = load(gr, c);
         pack w;
         if (weight) w = load(weight, c);
+        pair part = {0, 0};
         EACH(k) {
           const int e = j * PACK + k;
           const accum_t d = up(q.v[k]);
@@ -160,9 +168,11 @@ KERNEL ROW_BOUNDS norm_backward(const scalar_t* __restrict__ g,         // [rows
           dw[e] += d * xhat[e];
           db[e] += d;
           gw[e] = weight ? d * up(w.v[k]) : d;
-          s1 += gw[e];
-          s2 += gw[e] * xhat[e];
+          part.x += gw[e];
+          part.y += gw[e] * xhat[e];
         }
+        s1 += part.x;
+        s2 += part.y;
       }
     }
     if (!dx) continue;

@@ -50,7 +50,9 @@ softmax_backward(const scalar_t* __restrict__ g,      // [rows, cols]
     accum_t dot = 0;
     FOR_COLUMNS(c) {
       const pack a = load(g, row * cols + c), b = load(out, row * cols + c);
-      EACH(k) dot += up(a.v[k]) * up(b.v[k]);
+      accum_t part = 0;
+      EACH(k) part += up(a.v[k]) * up(b.v[k]);
+      dot += part;
     }
     dot = row_sum(dot, 0, shared).x;
     FOR_COLUMNS(c) {
@@ -73,7 +75,9 @@ log_softmax_backward(const scalar_t* __restrict__ g,      // [rows, cols]
     accum_t total = 0;
     FOR_COLUMNS(c) {
       const pack a = load(g, row * cols + c);
-      EACH(k) total += up(a.v[k]);
+      accum_t part = 0;
+      EACH(k) part += up(a.v[k]);
+      total += part;
     }
     total = row_sum(total, 0, shared).x;
     FOR_COLUMNS(c) {

@@ -154,7 +154,8 @@ class Tensor(TensorImpl):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:
             raise ShapeError("iter: cannot iterate over a 0-d tensor; use .item()")
-        return (self[i] for i in range(self.shape[0]))
+        # unbind makes one node for all rows; indexing them one by one would pad a full-size gradient for each.
+        return iter(self.unbind(0))  # type: ignore[attr-defined]
 
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())

@@ -344,6 +344,10 @@ def test_gradients_after_filling():
     y.zero_()
     (y * 3.0 + x).sum().backward()
     assert x.grad.tolist() == [1.0, 1.0, 1.0]
+    source = lucid.tensor([float("nan"), 1.0], requires_grad=True)
+    filled = (source * 2.0).fill_(3.0)
+    filled.sum().backward()
+    assert filled.tolist() == [3.0, 3.0] and source.grad.tolist() == [0.0, 0.0]
     value = lucid.tensor(2.0, requires_grad=True)
     z = lucid.zeros(4)
     z.fill_(value)

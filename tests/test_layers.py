@@ -22,7 +22,7 @@ LAYERS = (
     ("linalg", "fft", "special", "random"),
     ("nn",),
     ("optim", "amp"),
-    ("cuda", "utils"),
+    ("cuda", "backends", "utils"),
     ("io",),
     ("profiler", "distributed"),
     ("testing",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import metadata
 
 import lucid
@@ -20,11 +19,6 @@ def cupy_version() -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
-
-
-def is_simulated() -> bool:
-    """Whether LUCID_CUDA=sim asks for the simulated CUDA device."""
-    return os.environ.get("LUCID_CUDA", "").lower() == "sim"
 
 
 def why_no_cuda(driver: Driver | None) -> str:
@@ -52,8 +46,7 @@ def choose_device(asked: str) -> tuple[str, str]:
     if asked == "cpu":
         return "cpu", "asked for"
     if lucid.cuda.is_available():
-        name = "simulated on the CPU (LUCID_CUDA=sim)" if is_simulated() else lucid.cuda.get_device_name(0)
-        return "cuda", name
+        return "cuda", lucid.cuda.get_device_name(0)
     reason = why_no_cuda(nvidia_driver())
     if asked == "cuda":
         raise UsageError(f"--device cuda: no CUDA device here: {reason}")

@@ -7,15 +7,16 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from importlib import metadata, util
-from pathlib import Path
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 import lucid
-from lucid._cli.devices import cupy_version, install_command, is_simulated, why_no_cuda
+from lucid._cli.devices import cupy_version, install_command, why_no_cuda
 from lucid._cli.driver import EXTRAS, nvidia_driver
+from lucid.errors import KernelError
+from lucid.kernel.loader import source_folder
 
 LIBRARIES = ("numpy", "scipy", "ml_dtypes", "safetensors", "rich", "matplotlib")
 # Each limits the threads of a BLAS that NumPy may be built with; the library's own name goes first.
@@ -81,7 +82,7 @@ def cuda() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "cupy": cupy_version() or "not installed",
         "driver": f"{driver.version} (CUDA {driver.cuda_major or 'unknown'})" if driver else "not found",
-        "simulated": is_simulated(),
+        "simulated": lucid.cuda.is_simulated(),
         "devices": device_names() if available else [],
     }
     if not available:
@@ -99,10 +100,10 @@ def device_names() -> list[str]:
 
 def kernels_directory() -> str:
     """Where the CUDA sources lie: inside the installed package, or in the checkout."""
-    found = util.find_spec("lucid._kernels")
-    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
-    places.append(Path(lucid.__file__).parents[1] / "kernels")
-    return next((str(place) for place in places if place.is_dir()), "not found")
+    try:
+        return str(source_folder())
+    except KernelError as error:
+        return str(error)
 
 
 def flatten(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -19,7 +19,8 @@ from .node import AccumulateGrad, FuncOp, Node, Port
 from .own import own
 
 _by_sequence_nr = attrgetter("sequence_nr")
-# Passes that may replace the order by one with fused nodes (lucid.fusion): order, and what must stay visible -> order.
+# Passes that look at the order before the walk (lucid.fusion): (order, roots' nodes, wanted) -> {node: group that runs in its place}
+# or None. The order itself stays; nodes that a group absorbs are reached by no gradient.
 PASSES: list[Any] = []
 
 
@@ -215,20 +216,20 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
             g = _seed(root, seed, create)
             old = pending.get(edge)
             pending[edge] = g if old is None else old + g
+        fused = None
         if not create:
-            for fuse in PASSES:
-                order = fuse(order, edges, wanted)
+            for find in PASSES:
+                fused = find(order, edges, wanted)
         backend = roots[0].storage.backend
         with backend.quiet():
-            arrivals, captured = _walk(order, pending, wanted, backend, retain, create)
+            arrivals, captured = _walk(order, pending, wanted, fused, backend, retain, create)
         if not retain:
             for root in roots:
                 if root.edge is not None:
                     root.edge = FREED
         if request is None:
             del pending
-            while arrivals:
-                node, box = arrivals.pop(0)
+            for node, box in arrivals:
                 node.write(box, create)
             return None
         return _results(inputs, wanted, captured, create)
@@ -237,14 +238,19 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
 
 
 def _walk(
-    order: list[Node], pending: dict[Node, Any], wanted: Any, backend: Any, retain: bool, create: bool
+    order: list[Node],
+    pending: dict[Node, Any],
+    wanted: Any,
+    fused: Any,
+    backend: Any,
+    retain: bool,
+    create: bool,
 ) -> tuple[list[Any], dict[Node, list[Any]]]:
     """What reached the leaves, and what was captured on the way. `pending` holds the sums that wait for their node."""
     arrivals: list[Any] = []
     captured: dict[Node, list[Any]] = {}
-    owned: set[Node] = (
-        set()
-    )  # nodes whose pending sum is a buffer made here, to which the next gradient is added in place
+    # Nodes whose pending sum is a buffer made here, to which the next gradient is added in place.
+    owned: set[Node] = set()
     take = pending.pop
     get = pending.get
     for n in order:
@@ -257,8 +263,15 @@ def _walk(
             g = run_pre(n, g, backend, create)
         if wanted is not None and n in wanted:
             captured[n] = [g]
-        if cls is FuncOp:
-            grads: Any = n.plan.run_graph(n, g) if create else n.plan.run(n, g)  # type: ignore[attr-defined]
+        edges = n.edges
+        if fused is not None and n in fused:
+            group = fused[n]
+            grads: Any = group.run(g)
+            edges = group.edges
+            if not retain:
+                group.release_saved()
+        elif cls is FuncOp:
+            grads = n.plan.run_graph(n, g) if create else n.plan.run(n, g)  # type: ignore[attr-defined]
             if not retain:
                 n.saved = None  # type: ignore[attr-defined]
         elif cls is AccumulateGrad:
@@ -280,7 +293,7 @@ def _walk(
             grads = run_post(n, grads, g, backend, create)
         if not grads:
             continue
-        for e, gi in zip(n.edges, grads):  # noqa: B905  (strict= costs 0.2 us a node; bench_overhead: backward)
+        for e, gi in zip(edges, grads):  # noqa: B905  (strict= costs 0.2 us a node; bench_overhead: backward)
             if gi is None or e is None:
                 continue
             p = get(e)

@@ -40,7 +40,7 @@ def check_writable(x: Any, name: str) -> None:
                 "use the out-of-place form, clone() the leaf first, or wrap the update in lucid.no_grad()"
             )
     array = x.storage.array
-    if any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+    if array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
         raise InplaceError(
             f"{name}: several elements of the tensor ({describe(x)}) share one place in memory (it was expanded); clone() it before writing"
         )

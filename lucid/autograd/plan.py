@@ -43,6 +43,8 @@ class Plan:
         "graph_F",
         "graph_wrap",
         "conjugated",
+        "by_device",
+        "pointwise",
     )
 
     op: Op
@@ -51,6 +53,8 @@ class Plan:
     graph_F: Any
     graph_wrap: Any
     conjugated: Plan
+    by_device: dict[str, list[Formula]]
+    pointwise: bool
 
     def __init__(self, op: Op, mask: int) -> None:
         self.op, self.mask = op, mask
@@ -72,15 +76,19 @@ class Plan:
         )
         self.keep = tuple(n for n in names if n in op.tensors or n in op.outputs)
         self.static = tuple(n for n in names if n not in self.keep and n != "needs")
+        self.by_device = {device: _choose(self.formulas, formulas, wanted) for device, formulas in fast.items()}
+        # What a fused run may absorb: a formula of shapes cannot be evaluated block by block.
+        self.pointwise = op.pointwise and not op.variadic and not any(n.endswith("_shape") for n in self.static)
         generic = self._generate(self.formulas)
         if not fast:
             self.run = generic
         else:
-            table = {
-                device: self._generate(_choose(self.formulas, formulas, wanted))
-                for device, formulas in fast.items()
-            }
+            table = {device: self._generate(formulas) for device, formulas in self.by_device.items()}
             self.run = lambda n, g: table.get(n.F.backend.name, generic)(n, g)
+
+    def formulas_on(self, device: str) -> list[Formula]:
+        """The raw formulas of a device: its accelerated ones, generic ones for the rest."""
+        return self.by_device.get(device, self.formulas)
 
     def _generate(self, formulas: list[Formula]) -> Callable[[FuncOp, Any], tuple[Any, ...]]:
         scope: dict[str, Any] = {"sum_to": sum_to}
@@ -154,6 +162,7 @@ class ConjugatedPlan(Plan):
 
     def __init__(self, plain: Plan) -> None:
         self.plain, self.op, self.mask = plain, plain.op, plain.mask
+        self.pointwise = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)

@@ -14,13 +14,14 @@ from .registry import public
 
 
 @public("nn.functional.scaled_dot_product_attention")
-def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-                                 is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Tensor:
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> Tensor:
     """softmax(q k^T scale + mask) v along the last two dimensions (Vaswani et al. 2017, arXiv:1706.03762).
 
-    query: [..., L, E]; key: [..., S, E]; value: [..., S, Ev]; attn_mask: broadcastable to [..., L, S], bool (True: may attend) or floating
-    (added to the scores). scale: 1 / sqrt(E) by default. enable_gqa: heads (dimension -3) of key and value are repeated to query's. A query
-    that may attend to nothing gives zeros.
+    query: [..., L, E]; key: [..., S, E]; value: [..., S, Ev]; attn_mask: broadcastable to [..., L, S], bool
+    (True: may attend) or floating (added to the scores). scale: 1 / sqrt(E) by default. enable_gqa: heads
+    (dimension -3) of key and value are repeated to query's. A query that may attend to nothing gives zeros.
 
     >>> import lucid
     >>> q = k = v = lucid.eye(2)
@@ -30,13 +31,15 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     name = "scaled_dot_product_attention"
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     if attn_mask is not None and attn_mask.dtype.kind != "b" and not is_floating(attn_mask.dtype):
-        raise DtypeError(f"{name}: attn_mask must be bool (True: may attend) or floating (added to the scores), got {attn_mask.dtype.name}")
+        raise DtypeError(f"{name}: attn_mask must be bool (True: may attend) or floating (added to the "
+                         f"scores), got {attn_mask.dtype.name}")
     if enable_gqa:
         key, value = _repeat_heads(name, key, query.shape[-3]), _repeat_heads(name, value, query.shape[-3])
     if dropout_p == 0.0:
         return F.attention(query, key, value, attn_mask, is_causal, scale)[0]
     if is_causal and attn_mask is not None:
-        raise ShapeError(f"{name}: attn_mask and is_causal=True exclude each other; put the causal mask into attn_mask")
+        raise ShapeError(f"{name}: attn_mask and is_causal=True exclude each other; put the causal mask into "
+                         "attn_mask")
     scores = F.matmul(query * scale, F.transpose(key, -2, -1))
     mask = F.causal_mask(query, key) if is_causal else attn_mask
     return F.matmul(dropout(F.safe_softmax(_masked(scores, mask)), dropout_p), value)
@@ -51,7 +54,8 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
 def _repeat_heads(name: str, x: Tensor, heads: int) -> Tensor:
     own = x.shape[-3]
     if heads % own:
-        raise ShapeError(f"{name}: with enable_gqa, query's heads must be a multiple of key's and value's, got {heads} and {own}")
+        raise ShapeError(f"{name}: with enable_gqa, query's heads must be a multiple of key's and value's, "
+                         f"got {heads} and {own}")
     *batch, _, length, size = x.shape
     spread = F.expand(F.reshape(x, (*batch, own, 1, length, size)), (*batch, own, heads // own, length, size))
     return F.reshape(spread, (*batch, heads, length, size))
@@ -69,28 +73,34 @@ class Projections(NamedTuple):
 
 @public("nn.functional.multi_head_attention_forward")
 def multi_head_attention_forward(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
-    out_proj_weight: Tensor, out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
+    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
+    training: bool = True, key_padding_mask: Tensor | None = None,
     need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
-    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
-    static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None, static_k: Tensor | None = None, static_v: Tensor | None = None,
+    average_attn_weights: bool = True, is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """(output [L, N, E], attention weights [N, L, S] or None) of attention with several heads; [L, E] inputs have no batch.
+    """(output [L, N, E], attention weights [N, L, S] or None) of attention with several heads.
 
-    query: [L, N, E]; key, value: [S, N, E or their own sizes]. attn_mask: [L, S] or [N * num_heads, L, S]; key_padding_mask: [N, S]. A bool
-    mask is True where attention is forbidden (the reverse of scaled_dot_product_attention); a floating one is added. Weights are averaged
-    over heads unless average_attn_weights is False, then [N, num_heads, L, S]. `is_causal` says that attn_mask is causal; the mask must be
-    given all the same.
+    Inputs [L, E] have no batch.
+
+    query: [L, N, E]; key, value: [S, N, E or their own sizes]. attn_mask: [L, S] or [N * num_heads, L, S];
+    key_padding_mask: [N, S]. A bool mask is True where attention is forbidden (the reverse of
+    scaled_dot_product_attention); a floating one is added. Weights are averaged over heads unless
+    average_attn_weights is False, then [N, num_heads, L, S]. `is_causal` says that attn_mask is causal; the
+    mask must be given all the same.
     """
     name = "multi_head_attention"
     batched = query.ndim == 3
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
-        raise ShapeError(f"{name}: query, key and value must all be [length, batch, features] or all [length, features], got "
+        raise ShapeError(f"{name}: query, key and value must all be [length, batch, features] or all "
+                         "[length, features], got "
                          f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}")
     if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
-        raise ShapeError(f"{name}: query needs embed_dim={embed_dim_to_check} features, a multiple of num_heads={num_heads}, got "
-                         f"{query.shape[-1]}")
+        raise ShapeError(f"{name}: query needs embed_dim={embed_dim_to_check} features, a multiple of "
+                         f"num_heads={num_heads}, got {query.shape[-1]}")
     if is_causal and attn_mask is None:
         raise ShapeError(f"{name}: is_causal=True describes attn_mask, which is missing; pass "
                          "Transformer.generate_square_subsequent_mask(length)")
@@ -100,7 +110,8 @@ def multi_head_attention_forward(
         key = query if same[0] else F.reshape(key, (key.shape[0], 1, key.shape[1]))
         value = query if same[1] else F.reshape(value, (value.shape[0], 1, value.shape[1]))
         key_padding_mask = None if key_padding_mask is None else F.reshape(key_padding_mask, (1, -1))
-    projections = Projections(None if use_separate_proj_weight else in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias)
+    projections = Projections(None if use_separate_proj_weight else in_proj_weight, q_proj_weight,
+                              k_proj_weight, v_proj_weight, in_proj_bias)
     q, k, v = _heads(query, key, value, num_heads, projections)
     length, n, embed = query.shape
     if static_k is not None:
@@ -108,7 +119,8 @@ def multi_head_attention_forward(
     if static_v is not None:
         v = F.reshape(static_v, (n, num_heads, -1, embed // num_heads))
     k, v, added = _extra_keys(k, v, bias_k, bias_v, add_zero_attn)
-    mask = _merged_mask(name, attn_mask, key_padding_mask, n, num_heads, length, k.shape[2] - added, added, query.dtype)
+    mask = _merged_mask(name, attn_mask, key_padding_mask, n, num_heads, length, k.shape[2] - added, added,
+                        query.dtype)
     p = dropout_p if training else 0.0
     weights = None
     if need_weights:
@@ -136,7 +148,8 @@ def _three(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return F.select(x, 0, 0), F.select(x, 0, 1), F.select(x, 0, 2)
 
 
-def _heads(query: Tensor, key: Tensor, value: Tensor, heads: int, proj: Projections) -> tuple[Tensor, Tensor, Tensor]:
+def _heads(query: Tensor, key: Tensor, value: Tensor, heads: int,
+           proj: Projections) -> tuple[Tensor, Tensor, Tensor]:
     length, n, embed = query.shape
     if proj.packed is not None and key is query and value is query:
         # One product for all three; the rest are views of it.
@@ -148,11 +161,13 @@ def _heads(query: Tensor, key: Tensor, value: Tensor, heads: int, proj: Projecti
     else:
         weights = (proj.query, proj.key, proj.value)
     biases: Any = (None, None, None) if proj.bias is None else _three(F.reshape(proj.bias, (3, embed)))
-    q, k, v = (_split_heads(F.linear(x, w, b), heads) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+    q, k, v = (_split_heads(F.linear(x, w, b), heads) for x, w,
+               b in zip((query, key, value), weights, biases, strict=True))
     return q, k, v
 
 
-def _extra_keys(k: Tensor, v: Tensor, bias_k: Tensor | None, bias_v: Tensor | None, zero: bool) -> tuple[Tensor, Tensor, int]:
+def _extra_keys(k: Tensor, v: Tensor, bias_k: Tensor | None, bias_v: Tensor | None,
+                zero: bool) -> tuple[Tensor, Tensor, int]:
     # The learned key and value, and the zero ones, at the end; and how many were added.
     n, heads, _, size = k.shape
     added = 0
@@ -168,8 +183,8 @@ def _extra_keys(k: Tensor, v: Tensor, bias_k: Tensor | None, bias_v: Tensor | No
     return k, v, added
 
 
-def _merged_mask(name: str, attn_mask: Tensor | None, padding: Tensor | None, n: int, heads: int, length: int, keys: int, added: int,
-                 dtype: Any) -> Tensor | None:
+def _merged_mask(name: str, attn_mask: Tensor | None, padding: Tensor | None, n: int, heads: int, length: int,
+                 keys: int, added: int, dtype: Any) -> Tensor | None:
     # Broadcastable to [N, heads, L, S]: bool with True where attention is allowed, or floating.
     parts = []
     if attn_mask is not None:
@@ -178,11 +193,12 @@ def _merged_mask(name: str, attn_mask: Tensor | None, padding: Tensor | None, n:
         elif attn_mask.shape == (n * heads, length, keys):
             parts.append(F.reshape(attn_mask, (n, heads, length, keys)))
         else:
-            raise ShapeError(f"{name}: attn_mask must be [L, S] = {[length, keys]} or [N * num_heads, L, S] = {[n * heads, length, keys]}, "
-                             f"got {list(attn_mask.shape)}")
+            raise ShapeError(f"{name}: attn_mask must be [L, S] = {[length, keys]} or [N * num_heads, L, S] "
+                             f"= {[n * heads, length, keys]}, got {list(attn_mask.shape)}")
     if padding is not None:
         if padding.shape != (n, keys):
-            raise ShapeError(f"{name}: key_padding_mask must be [N, S] = {[n, keys]}, got {list(padding.shape)}")
+            raise ShapeError(f"{name}: key_padding_mask must be [N, S] = {[n, keys]}, got "
+                             f"{list(padding.shape)}")
         parts.append(F.reshape(padding, (n, 1, 1, keys)))
     if not parts:
         return None

@@ -21,7 +21,9 @@ def sizes(name: str, argument: str, value: Any, n: int) -> tuple[int, ...]:
         if len(value) == 1:
             return value * n
         if len(value) != n:
-            raise ShapeError(f"{name}: {argument} must be an int or {n} ints (one per spatial dimension), got {value}")
+            raise ShapeError(
+                f"{name}: {argument} must be an int or {n} ints (one per spatial dimension), got {value}"
+            )
         return value
     try:
         return (value.__index__(),) * n
@@ -34,8 +36,11 @@ def batched(name: str, x: Tensor, n: int) -> tuple[Tensor, bool]:
     if x.ndim == n + 2:
         return x, True
     if x.ndim != n + 1:
-        raise ShapeError(f"{name}: expected an input [batch, channels, {n} sizes] or [channels, {n} sizes], got shape {x.shape}; "
-                         "add or remove dimensions with unsqueeze or squeeze")
+        raise ShapeError(
+            f"{name}: expected an input [batch, channels, {n} sizes] or [channels, {n} sizes], got shape "
+            f"{x.shape}; "
+            "add or remove dimensions with unsqueeze or squeeze"
+        )
     return F.reshape(x, (1, *x.shape)), False
 
 
@@ -46,19 +51,25 @@ def unbatched(run: Callable[[Tensor], Tensor], name: str, x: Tensor, n: int) -> 
     return out if has_batch else F.reshape(out, out.shape[1:])
 
 
-def _padding(name: str, padding: Any, kernel: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def _padding(
+    name: str, padding: Any, kernel: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding == "same":
         if max(stride) > 1:
-            raise ShapeError(f"{name}: padding='same' needs stride 1, got {stride}; give the padding as numbers")
+            raise ShapeError(
+                f"{name}: padding='same' needs stride 1, got {stride}; give the padding as numbers"
+            )
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple((t // 2, t - t // 2) for t in total)
     if isinstance(padding, str):
         raise ShapeError(f"{name}: padding must be 'same', 'valid' or numbers, got {padding!r}")
     pad = sizes(name, "padding", padding, len(kernel))
     if min(pad, default=0) < 0:
-        raise ShapeError(f"{name}: padding must not be negative, got {pad}; cut the input with narrow instead")
+        raise ShapeError(
+            f"{name}: padding must not be negative, got {pad}; cut the input with narrow instead"
+        )
     return tuple((p, p) for p in pad)
 
 
@@ -69,7 +80,17 @@ def _settings(name: str, n: int, stride: Any, dilation: Any) -> tuple[tuple[int,
     return stride, dilation
 
 
-def _conv(name: str, n: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
+def _conv(
+    name: str,
+    n: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Tensor:
     if weight.ndim != n + 2:
         raise ShapeError(f"{name}: expected a weight [out, in / groups, {n} sizes], got shape {weight.shape}")
     stride, dilation = _settings(name, n, stride, dilation)
@@ -79,23 +100,43 @@ def _conv(name: str, n: int, x: Tensor, weight: Tensor, bias: Tensor | None, str
     return unbatched(lambda v: F.convolution(v, weight, bias, stride, pad, dilation, groups), name, x, n)
 
 
-def _transposed(name: str, n: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, output_padding: Any,
-                groups: int, dilation: Any) -> Tensor:
+def _transposed(
+    name: str,
+    n: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Tensor:
     if weight.ndim != n + 2:
         raise ShapeError(f"{name}: expected a weight [in, out / groups, {n} sizes], got shape {weight.shape}")
     stride, dilation = _settings(name, n, stride, dilation)
     pad, extra = sizes(name, "padding", padding, n), sizes(name, "output_padding", output_padding, n)
     for e, s, d in zip(extra, stride, dilation, strict=True):
         if not 0 <= e < max(s, d):
-            raise ShapeError(f"{name}: output_padding must be smaller than stride or dilation, got {extra} with stride {stride} and "
-                             f"dilation {dilation}")
+            raise ShapeError(
+                f"{name}: output_padding must be smaller than stride or dilation, got {extra} with stride "
+                f"{stride} and "
+                f"dilation {dilation}"
+            )
     pairs = tuple((p, p - e) for p, e in zip(pad, extra, strict=True))
     return unbatched(lambda v: F.conv_transpose(v, weight, bias, stride, pairs, dilation, groups), name, x, n)
 
 
 @public("conv1d", "nn.functional.conv1d")
-def conv1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1,
-           groups: int = 1) -> Tensor:
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
     """Cross-correlation over one dimension; see `conv2d`.
 
     x: [batch, in, length] or [in, length]; weight: [out, in / groups, kernel]; bias: [out].
@@ -104,13 +145,23 @@ def conv1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size =
 
 
 @public("conv2d", "nn.functional.conv2d")
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1,
-           groups: int = 1) -> Tensor:
-    """Cross-correlation over two dimensions: out[b, o, p] = bias[o] + sum over c, k of x[b, c, p * stride + k * dilation - padding] * weight[o, c, k].
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation over two dimensions:
 
-    x: [batch, in, height, width] or [in, height, width]; weight: [out, in / groups, kernel height, kernel width]; bias: [out].
-    padding: zeros on both sides, 'valid' (none) or 'same' (output as large as the input; stride 1). Each size becomes
-    (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1. Raises ShapeError for channels that do not fit.
+    out[b, o, p] = bias[o] + sum over c, k of x[b, c, p * stride + k * dilation - padding] * weight[o, c, k].
+
+    x: [batch, in, height, width] or [in, height, width]; weight: [out, in / groups, kernel height, kernel
+    width]; bias: [out]. padding: zeros on both sides, 'valid' (none) or 'same' (output as large as the input;
+    stride 1). Each size becomes (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1. Raises
+    ShapeError for channels that do not fit.
 
     >>> import lucid
     >>> lucid.conv2d(lucid.ones(1, 1, 4, 4), lucid.ones(2, 1, 3, 3), padding=1).shape
@@ -120,38 +171,79 @@ def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size =
 
 
 @public("conv3d", "nn.functional.conv3d")
-def conv3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size | str = 0, dilation: Size = 1,
-           groups: int = 1) -> Tensor:
+def conv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
     """Cross-correlation over three dimensions; see `conv2d`.
 
-    x: [batch, in, depth, height, width] or without batch; weight: [out, in / groups, 3 kernel sizes]; bias: [out].
+    x: [batch, in, depth, height, width] or without batch; weight: [out, in / groups, 3 kernel sizes]; bias:
+    [out].
     """
     return _conv("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
 
 
 @public("conv_transpose1d", "nn.functional.conv_transpose1d")
-def conv_transpose1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
-                     groups: int = 1, dilation: Size = 1) -> Tensor:
+def conv_transpose1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
     """Transposed convolution over one dimension; see `conv_transpose2d`."""
-    return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _transposed(
+        "conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @public("conv_transpose2d", "nn.functional.conv_transpose2d")
-def conv_transpose2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
-                     groups: int = 1, dilation: Size = 1) -> Tensor:
-    """Transposed convolution over two dimensions: every cell of `x` adds its weighted copy of the kernel to the output.
+def conv_transpose2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """Transposed convolution over two dimensions.
 
-    x: [batch, in, height, width] or without batch; weight: [in, out / groups, kernel height, kernel width]; bias: [out]. Each size becomes
-    (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1. It is the derivative of `conv2d` with respect to its input.
+    Every cell of `x` adds its weighted copy of the kernel to the output.
+
+    x: [batch, in, height, width] or without batch; weight: [in, out / groups, kernel height, kernel width];
+    bias: [out]. Each size becomes (size - 1) * stride - 2 * padding + dilation * (kernel - 1) +
+    output_padding + 1. It is the derivative of `conv2d` with respect to its input.
     """
-    return _transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _transposed(
+        "conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @public("conv_transpose3d", "nn.functional.conv_transpose3d")
-def conv_transpose3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1, padding: Size = 0, output_padding: Size = 0,
-                     groups: int = 1, dilation: Size = 1) -> Tensor:
+def conv_transpose3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
     """Transposed convolution over three dimensions; see `conv_transpose2d`."""
-    return _transposed("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _transposed(
+        "conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @public("conv_tbc", "nn.functional.conv_tbc")
@@ -169,23 +261,30 @@ def _images(name: str, value: Any) -> tuple[int, int]:
 def unfold(x: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Tensor:
     """The sliding windows of images as columns (im2col).
 
-    x: [batch, channels, height, width] or without batch. Returns [batch, channels * kernel height * kernel width, windows].
+    x: [batch, channels, height, width] or without batch. Returns [batch, channels * kernel height * kernel
+    width, windows].
     """
     settings = [_images("unfold", v) for v in (kernel_size, dilation, padding, stride)]
     return unbatched(lambda v: F.im2col(v, *settings), "unfold", x, 2)
 
 
 @public("nn.functional.fold")
-def fold(x: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Tensor:
+def fold(
+    x: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
+) -> Tensor:
     """Columns added back where `unfold` took them from (col2im).
 
-    x: [batch, channels * prod(kernel_size), windows] or without batch. Returns [batch, channels, *output_size].
+    x: [batch, channels * prod(kernel_size), windows] or without batch. Returns [batch, channels,
+    *output_size].
     """
     size, *settings = [_images("fold", v) for v in (output_size, kernel_size, dilation, padding, stride)]
     if min(window_count(size, settings[0], settings[3], tuple((p, p) for p in settings[2]), settings[1])) < 1:
-        raise ShapeError(f"fold: no window of kernel_size {settings[0]} fits in output_size {size}; check padding and dilation")
+        raise ShapeError(
+            f"fold: no window of kernel_size {settings[0]} fits in output_size {size}; check padding and "
+            "dilation"
+        )
     return unbatched(lambda v: F.col2im(v, size, *settings), "fold", x, 1)
 
 
-from . import interpolate as interpolate  # noqa: E402  (the other parts of this topic; they use the helpers above)
+from . import interpolate as interpolate  # noqa: E402  (uses the helpers above)
 from . import pool as pool  # noqa: E402

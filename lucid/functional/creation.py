@@ -309,18 +309,28 @@ def full_like(
 @public()
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, without a copy where possible: a tensor itself, a NumPy array's memory (on the
-    CPU), else a copy.
+    CPU), the memory of a CuPy array or of anything with `__cuda_array_interface__` (on its device), else a
+    copy.
     """
     if isinstance(data, Tensor):
         wanted = data.dtype if dtype is None else as_dtype(dtype)
         target = data.storage.backend if device is None else backend_of(device)
         same = wanted == data.dtype and target is data.storage.backend
         return data if same else data.to(target.device, wanted)
+    on_cuda = hasattr(data, "__cuda_array_interface__")
+    if on_cuda and device is None:
+        device = f"cuda:{data.device.id}" if hasattr(getattr(data, "device", None), "id") else "cuda"
     backend = backend_of(device)
+    if on_cuda and backend.device.type == "cuda":
+        # CuPy's own arrays, and those of other libraries by the protocol: the memory itself.
+        data = backend.asarray(data)
     array: Any = data if isinstance(data, backend.ndarray) else None
     if array is not None and (dtype is None or as_dtype(dtype) == array.dtype):
         as_dtype(array.dtype)
         return _wrap(array, backend)
+    if on_cuda:
+        home = as_tensor(data) if array is None else _wrap(array, backend)
+        return home.to(backend.device, home.dtype if dtype is None else as_dtype(dtype))
     return tensor(data, dtype=dtype, device=device)
 
 
@@ -362,6 +372,20 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
         )
     as_dtype(array.dtype)
     return _wrap(array, backend_of("cpu"))
+
+
+@public()
+def from_cupy(array: Any) -> Tensor:
+    """A CUDA tensor that shares the memory of a CuPy array: a write to one is seen in the other. `x.array` is
+    the way back.
+
+    Raises DtypeError for other objects and for dtypes that lucid does not have.
+    """
+    if isinstance(array, np.ndarray) or not hasattr(array, "__cuda_array_interface__"):
+        raise DtypeError(
+            f"from_cupy: expected a CuPy array, got {type(array).__name__}; use lucid.tensor for other data"
+        )
+    return as_tensor(array)
 
 
 @public("frombuffer")

@@ -1,4 +1,4 @@
-"""Determinants, Cholesky, QR, LU, eigenvalues and singular values under PyTorch's names, argument orders and defaults."""
+"""Determinants, Cholesky, QR, LU, eigenvalues and singular values under PyTorch's names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ from typing import Any
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
 from ..tensor import Tensor
-from .linalg import (LU, QR, SVD, Eigen, LUFactor, LUFactorEx, OldSVD, SlogDet, WithInfo, _checked, _eye, _new, _no_info, mH)
+from .linalg import (
+    LU,
+    QR,
+    SVD,
+    CholeskyEx,
+    Eigen,
+    LUFactor,
+    LUFactorEx,
+    OldSVD,
+    SlogDet,
+    _checked,
+    _eye,
+    _new,
+    _no_info,
+    mH,
+)
 from .registry import public
 
 
@@ -25,7 +40,10 @@ def slogdet(A: Tensor) -> SlogDet:
 
 @public(method=True)
 def logdet(x: Tensor) -> Tensor:
-    """The logarithm of the determinant of each matrix [..., n, n]; NaN where it is negative, -inf where it is 0."""
+    """The logarithm of the determinant of each matrix [..., n, n].
+
+    NaN where it is negative, -inf where it is 0.
+    """
     sign, logabsdet = F.slogdet(x)
     if x.dtype.kind == "c":
         return logabsdet + F.log(sign)
@@ -34,11 +52,15 @@ def logdet(x: Tensor) -> Tensor:
 
 # ---- Cholesky ----
 
+
 @public("linalg.cholesky")
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
-    """The triangular L with L L^H = A (with `upper` the U with U^H U = A) of each positive definite matrix [..., n, n].
+    """The triangular L with L L^H = A, or with `upper` the U with U^H U = A.
 
-    Only A's lower (upper) triangle is read. Raises LucidError for a matrix that is not positive definite, with its batch index.
+    A: positive definite matrices [..., n, n].
+
+    Only A's lower (upper) triangle is read. Raises LucidError for a matrix that is not positive definite,
+    with its batch index.
     """
     out = F.cholesky_lower(F.from_triangle(A, upper))
     return mH(out) if upper else out
@@ -51,10 +73,13 @@ def cholesky(x: Tensor, upper: bool = False) -> Tensor:
 
 
 @public("linalg.cholesky_ex")
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> WithInfo:
-    """(L, info): like `linalg.cholesky`, but a matrix that is not positive definite gives NaN and a positive info, for the whole batch."""
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
+    """(L, info): like `linalg.cholesky`, but a matrix that is not positive definite is no error.
+
+    It gives NaN and a positive info, for the whole batch.
+    """
     out, info = _checked("linalg.cholesky_ex", A, lambda: linalg_cholesky(A, upper=upper), check_errors)
-    return WithInfo(_new(A, A.shape, A.dtype, float("nan")) if out is None else out, info)
+    return CholeskyEx(_new(A, A.shape, A.dtype, float("nan")) if out is None else out, info)
 
 
 @public(method=True)
@@ -71,11 +96,13 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
 
 # ---- QR ----
 
+
 @public("linalg.qr")
 def linalg_qr(A: Tensor, mode: str = "reduced") -> QR:
     """(Q, R) of each matrix [..., m, n] with A = Q R, k = min(m, n).
 
-    mode: 'reduced' (Q [..., m, k]), 'complete' (Q [..., m, m]; no gradient when m > n) or 'r' (R alone, Q empty, no gradient).
+    mode: 'reduced' (Q [..., m, k]), 'complete' (Q [..., m, m]; no gradient when m > n) or 'r' (R alone, Q
+    empty, no gradient).
     """
     if mode not in ("reduced", "complete", "r"):
         raise ShapeError(f"linalg.qr: mode must be 'reduced', 'complete' or 'r', got {mode!r}")
@@ -98,24 +125,29 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """
     m, n = A.shape[-2:]
     if m < n or tau.shape[-1] > n:
-        raise ShapeError(f"linalg.householder_product: expected A [..., m, n] and tau [..., k] with m >= n >= k, got {A.shape} and {tau.shape}")
+        raise ShapeError(
+            "linalg.householder_product: expected A [..., m, n] and tau [..., k] with m >= n >= k, got "
+            f"{A.shape} and {tau.shape}"
+        )
     return _reflect(A, tau, F.zeros_like(A) + _eye(A, m, n), False)
 
 
 def _reflect(A: Tensor, tau: Tensor, out: Tensor, adjoint: bool) -> Tensor:
     """H_1 ... H_k out, or its adjoint H_k^H ... H_1^H out."""
-    m, k = A.shape[-2], tau.shape[-1]
+    k, out = tau.shape[-1], F.beside(F.beside(out, A), tau)
     vectors = F.tril(A, -1) + _eye(A, *A.shape[-2:])
     for i in range(k) if adjoint else range(k - 1, -1, -1):
         v = F.narrow(vectors, -1, i, 1)
         t = F.unsqueeze(F.narrow(tau, -1, i, 1), -1)
         out = out - F.matmul(v * (F.conj(t) if adjoint else t), F.matmul(mH(v), out))
-    return out if m else F.clone(out)
+    return out
 
 
 @public(method=True)
 def ormqr(x: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """The product of the full Q = H_1 ... H_k of `householder_product` (its conjugate transpose with `transpose`) with a matrix.
+    """The product of the full Q = H_1 ...
+
+    H_k of `householder_product` (its conjugate transpose with `transpose`) with a matrix.
 
     x: [..., m, k]; tau: [..., k]; other: [..., m, n] (`left`) or [..., n, m].
     """
@@ -126,9 +158,13 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: b
 
 # ---- LU ----
 
+
 @public("linalg.lu_factor")
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
-    """(LU, pivots) of each matrix [..., m, n]: both factors of A = P L U in one, and LAPACK's row exchanges (from 1)."""
+    """(LU, pivots) of each matrix [..., m, n].
+
+    Both factors of A = P L U in one, and LAPACK's row exchanges (from 1).
+    """
     _pivoted("linalg.lu_factor", pivot)
     packed, pivots, _ = F.lu_compact(A)
     return LUFactor(packed, pivots)
@@ -136,7 +172,9 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
 
 def _pivoted(name: str, pivot: bool) -> None:
     if not pivot:
-        raise ShapeError(f"{name}: pivot=False is not available (unstable without row exchanges); use pivot=True")
+        raise ShapeError(
+            f"{name}: pivot=False is not available (unstable without row exchanges); use pivot=True"
+        )
 
 
 @public("linalg.lu_factor_ex")
@@ -176,8 +214,13 @@ def linalg_lu(A: Tensor, *, pivot: bool = True) -> LU:
 
 
 @public("linalg.lu_solve")
-def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """X with A X = B (X A = B when not `left`; A^H for A with `adjoint`), from A's `lu_factor`. B: [..., n, k]."""
+def linalg_lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    """X with A X = B (X A = B when not `left`; A^H for A with `adjoint`), from A's `lu_factor`.
+
+    B: [..., n, k].
+    """
     if not left:
         return mH(linalg_lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
     order = F.pivots_to_order(pivots, LU.shape[-2])
@@ -195,6 +238,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 # ---- eigenvalues ----
 
+
 def _triangle(name: str, UPLO: str) -> bool:
     if UPLO not in ("L", "U", "l", "u"):
         raise ShapeError(f"{name}: UPLO must be 'L' or 'U', got {UPLO!r}")
@@ -205,14 +249,18 @@ def _triangle(name: str, UPLO: str) -> bool:
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
     """(eigenvalues in ascending order, eigenvectors in columns) of each Hermitian matrix [..., n, n].
 
-    Only the triangle UPLO is read. The gradient of eigenvectors is defined up to their phase and where eigenvalues differ.
+    Only the triangle UPLO is read. The gradient of eigenvectors is defined up to their phase and where
+    eigenvalues differ.
     """
     return Eigen(*F.eigh_full(F.from_triangle(A, _triangle("linalg.eigh", UPLO))))
 
 
 @public("linalg.eigvalsh")
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
-    """The eigenvalues of each Hermitian matrix [..., n, n] in ascending order; only the triangle UPLO is read."""
+    """The eigenvalues of each Hermitian matrix [..., n, n] in ascending order.
+
+    Only the triangle UPLO is read.
+    """
     return F.eigvalsh_full(F.from_triangle(A, _triangle("linalg.eigvalsh", UPLO)))
 
 
@@ -230,19 +278,24 @@ def eigvals(A: Tensor) -> Tensor:
 
 # ---- singular values ----
 
+
 @public("linalg.svd")
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
     """(U, S, Vh) of each matrix [..., m, n] with A = U diag(S) Vh and S in descending order.
 
-    full_matrices: square U and Vh; only their first min(m, n) columns and rows have a gradient. It is defined up to phases and where singular values
-    differ. The driver is accepted and not used.
+    full_matrices: square U and Vh; only their first min(m, n) columns and rows have a gradient. It is defined
+    up to phases and where singular values differ. The driver is accepted and not used.
     """
     return SVD(*F.svd_full(A, full_matrices))
 
 
 @public("svd", method=True)
 def svd(x: Tensor, some: bool = True, compute_uv: bool = True) -> OldSVD:
-    """(U, S, V) of each matrix: an older form of `linalg.svd` with V instead of its conjugate transpose; zeros for U and V without `compute_uv`."""
+    """(U, S, V) of each matrix.
+
+    An older form of `linalg.svd` with V instead of its conjugate transpose; zeros for U and V without
+    `compute_uv`.
+    """
     if not compute_uv:
         m, n = x.shape[-2:]
         lead = x.shape[:-2]
@@ -253,7 +306,10 @@ def svd(x: Tensor, some: bool = True, compute_uv: bool = True) -> OldSVD:
 
 @public("linalg.svdvals")
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
-    """The singular values of each matrix [..., m, n] in descending order. The driver is accepted and not used."""
+    """The singular values of each matrix [..., m, n] in descending order.
+
+    The driver is accepted and not used.
+    """
     return F.svdvals_full(A)
 
 

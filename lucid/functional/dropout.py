@@ -26,7 +26,10 @@ def _finish(input: Tensor, out: Tensor, inplace: bool) -> Tensor:
 
 @public("nn.functional.dropout")
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """The input with each element zero with probability `p` and divided by 1 - p otherwise; the input itself when not `training`."""
+    """The input with each element zero with probability `p` and divided by 1 - p otherwise.
+
+    When not `training`, the input itself.
+    """
     _check("dropout", p)
     if not training or p == 0.0:
         return input
@@ -41,11 +44,14 @@ def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
     return dropout(input, p, train)
 
 
-def _features(name: str, input: Tensor, ndims: tuple[int, int], p: float, training: bool, inplace: bool) -> Tensor:
-    # Whole channels: the mask has size 1 behind the channel dimension. The smaller of `ndims` is an input without batch.
+def _features(name: str, input: Tensor, ndims: tuple[int, int], p: float, training: bool,
+              inplace: bool) -> Tensor:
+    # Whole channels: the mask has size 1 behind the channel dimension. The smaller of `ndims` is an input
+    # without batch.
     _check(name, p)
     if input.ndim not in ndims:
-        raise ShapeError(f"{name}: expected an input of {ndims[0]} or {ndims[1]} dimensions, got shape {tuple(input.shape)}")
+        raise ShapeError(f"{name}: expected an input of {ndims[0]} or {ndims[1]} dimensions, got shape "
+                         f"{tuple(input.shape)}")
     if not training or p == 0.0:
         return input
     if p == 1.0:
@@ -73,10 +79,12 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _features("dropout3d", input, (4, 5), p, training, inplace)
 
 
-def _alpha(name: str, input: Tensor, shape: tuple[int, ...], p: float, training: bool, inplace: bool) -> Tensor:
+def _alpha(name: str, input: Tensor, shape: tuple[int, ...], p: float, training: bool,
+           inplace: bool) -> Tensor:
     _check(name, p)
     if input.dtype.kind in "iub":
-        raise DtypeError(f"{name}: expected a floating tensor, got {input.dtype.name}; convert it with .float()")
+        raise DtypeError(f"{name}: expected a floating tensor, got {input.dtype.name}; convert it with "
+                         ".float()")
     if not training or p == 0.0:
         return input
     if p == 1.0:
@@ -91,7 +99,8 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 
 
 @public("nn.functional.feature_alpha_dropout")
-def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
+                          inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels: [N, C, ...]."""
     shape = input.shape[:2] + (1,) * (input.ndim - 2)
     return _alpha("feature_alpha_dropout", input, shape, p, training, inplace)

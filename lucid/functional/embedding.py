@@ -18,17 +18,18 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
     used = storage.array[rows]
     norm = (abs(used) ** norm_type).sum(1, keepdims=True) ** (1.0 / norm_type)
     # 1e-7 keeps the quotient finite, as in PyTorch.
-    storage.array[rows] = xp.where(norm > max_norm, used * (max_norm / (norm + 1e-7)), used).astype(used.dtype)
+    storage.array[rows] = xp.where(norm > max_norm, used * (max_norm / (norm + 1e-7)),
+                                   used).astype(used.dtype)
     storage.version += 1
 
 
 @public("nn.functional.embedding")
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-              scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """weight[input]: the rows of a table. input: integers of any shape; weight: [rows, d].
 
-    Row `padding_idx` gets no gradient. With `max_norm`, rows in use are first scaled down to that norm, in place. `sparse` is accepted and has
-    no effect: gradients are dense.
+    Row `padding_idx` gets no gradient. With `max_norm`, rows in use are first scaled down to that norm, in
+    place. `sparse` is accepted and has no effect: gradients are dense.
     """
     padding_idx = _padding("embedding", padding_idx, weight)
     if max_norm is not None:
@@ -42,12 +43,14 @@ def _padding(name: str, padding_idx: int | None, weight: Tensor) -> int:
         return -1
     rows = weight.shape[0]
     if not -rows <= padding_idx < rows:
-        raise ShapeError(f"{name}: padding_idx must lie in [{-rows}, {rows - 1}] for {rows} rows, got {padding_idx}")
+        raise ShapeError(f"{name}: padding_idx must lie in [{-rows}, {rows - 1}] for {rows} rows, got "
+                         f"{padding_idx}")
     return padding_idx % rows
 
 
 @public("embedding")
-def embedding_(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+def embedding_(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+               sparse: bool = False) -> Tensor:
     """`nn.functional.embedding` with `torch.embedding`'s arguments."""
     return F.embedding(weight, indices, padding_idx, scale_grad_by_freq)
 
@@ -59,19 +62,22 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 
 @public("nn.functional.embedding_bag")
-def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
-                  scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
+                  norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
+                  sparse: bool = False, per_sample_weights: Tensor | None = None,
                   include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """[bags, d]: the sum, mean or maximum of the rows of each bag, without those at `padding_idx`.
 
-    input: [B, n], one bag per row, or [n] with `offsets` [B], where each bag starts (and the last ends, with `include_last_offset`).
-    per_sample_weights: the input's shape, multiplies the rows (mode 'sum' alone). An empty bag gives zeros.
+    input: [B, n], one bag per row, or [n] with `offsets` [B], where each bag starts (and the last ends, with
+    `include_last_offset`). per_sample_weights: the input's shape, multiplies the rows (mode 'sum' alone). An
+    empty bag gives zeros.
     """
     name = "embedding_bag"
     if mode not in ("sum", "mean", "max"):
         raise ShapeError(f"{name}: mode must be 'sum', 'mean' or 'max', got {mode!r}")
     if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
-        raise ShapeError(f"{name}: per_sample_weights needs mode='sum' and the input's shape {tuple(input.shape)}, got mode={mode!r} and "
+        raise ShapeError(f"{name}: per_sample_weights needs mode='sum' and the input's shape "
+                         f"{tuple(input.shape)}, got mode={mode!r} and "
                          f"shape {tuple(per_sample_weights.shape)}")
     backend = weight.storage.backend
     indices, bags, count = _bags(input, offsets, include_last_offset)
@@ -105,7 +111,8 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[An
             raise ShapeError("embedding_bag: a 2-d input has one bag per row; leave offsets out")
         return indices.reshape(-1), xp.repeat(xp.arange(indices.shape[0]), indices.shape[1]), indices.shape[0]
     if indices.ndim != 1 or offsets is None:
-        raise ShapeError(f"embedding_bag: expected an input [B, n], or [n] with offsets, got shape {tuple(indices.shape)} and offsets "
+        raise ShapeError("embedding_bag: expected an input [B, n], or [n] with offsets, got shape "
+                         f"{tuple(indices.shape)} and offsets "
                          f"{None if offsets is None else tuple(offsets.shape)}")
     starts = offsets.storage.array[:-1] if include_last else offsets.storage.array
     n = indices.shape[0]

@@ -37,7 +37,9 @@ def _plan(name: str, x: Tensor, s: Sizes, dim: Dims) -> tuple[tuple[int, ...], t
     dims = tuple(d % x.ndim for d in dims)
     sizes = (-1,) * len(dims) if s is None else tuple(int(n) for n in s)
     if len(set(dims)) != len(dims) or len(sizes) != len(dims):
-        raise ShapeError(f"fft.{name}: expected different dimensions and one size for each, got dim {dims} and s {sizes}")
+        raise ShapeError(
+            f"fft.{name}: expected different dimensions and one size for each, got dim {dims} and s {sizes}"
+        )
     if any(n < 1 and n != -1 for n in sizes):
         raise ShapeError(f"fft.{name}: sizes must be positive, got {sizes}")
     return dims, sizes
@@ -81,7 +83,10 @@ def _c2r(name: str, x: Tensor, s: Sizes, dim: Dims, norm: str) -> Tensor:
     dims, sizes = _plan(name, x, s, dim)
     n = sizes[-1] if sizes[-1] != -1 else 2 * (x.shape[dims[-1]] - 1)
     if n < 1:
-        raise ShapeError(f"fft.{name}: the real size would be {n}; give it, or an input of at least 2 frequencies (shape {x.shape})")
+        raise ShapeError(
+            f"fft.{name}: the real size would be {n}; give it, or an input of at least 2 frequencies (shape "
+            f"{x.shape})"
+        )
     return F.fft_c2r(_resize(_as_complex(x), dims, (*sizes[:-1], n // 2 + 1)), dims, norm, n)
 
 
@@ -93,7 +98,8 @@ def _one(n: int | None) -> Sizes:
 def fft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The Fourier transform over one dimension: sum over t of x_t exp(-2 pi i k t / n).
 
-    n: the size to cut or fill with zeros to. norm: 'backward' (no scale, the default), 'forward' (1/n) or 'ortho' (1/sqrt(n)).
+    n: the size to cut or fill with zeros to. norm: 'backward' (no scale, the default), 'forward' (1/n) or
+    'ortho' (1/sqrt(n)).
 
     >>> import lucid
     >>> lucid.fft.fft(lucid.tensor([1., 0.]))
@@ -220,31 +226,48 @@ def ifftshift(x: Tensor, dim: Dims = None) -> Tensor:
 
 def _frequencies(xp: Any, array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     backend = backend_of(device)
-    out = _wrap(backend.asarray(array.astype(as_dtype(dtype) if dtype is not None else get_default_dtype())), backend)
+    out = _wrap(
+        backend.asarray(array.astype(as_dtype(dtype) if dtype is not None else get_default_dtype())), backend
+    )
     return out.requires_grad_() if requires_grad else out
 
 
 @public("fft.fftfreq")
-def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """The frequencies of `fft` of n samples d apart: [0, 1, ..., (n - 1) // 2, -(n // 2), ..., -1] / (n d)."""
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """The frequencies of `fft` of n samples d apart:
+
+    [0, 1, ..., (n - 1) // 2, -(n // 2), ..., -1] / (n d).
+    """
     import numpy as np
+
     return _frequencies(np, np.fft.fftfreq(n, d), dtype, device, requires_grad)
 
 
 @public("fft.rfftfreq")
-def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """The frequencies of `rfft` of n samples d apart: [0, 1, ..., n // 2] / (n d)."""
     import numpy as np
+
     return _frequencies(np, np.fft.rfftfreq(n, d), dtype, device, requires_grad)
 
 
 # ---- short-time transforms ----
 
-def _window(x: Tensor, window: Tensor | None, win_length: int | None, n_fft: int, hop_length: int | None) -> tuple[Tensor | None, int]:
+
+def _window(
+    x: Tensor, window: Tensor | None, win_length: int | None, n_fft: int, hop_length: int | None
+) -> tuple[Tensor | None, int]:
     length = n_fft if win_length is None else win_length
     hop = n_fft // 4 if hop_length is None else hop_length
     if not 0 < length <= n_fft or hop < 1:
-        raise ShapeError(f"stft: expected 0 < win_length <= n_fft and a positive hop_length, got {length}, {n_fft} and {hop}")
+        raise ShapeError(
+            f"stft: expected 0 < win_length <= n_fft and a positive hop_length, got {length}, {n_fft} and "
+            f"{hop}"
+        )
     if window is not None and window.shape != (length,):
         raise ShapeError(f"stft: expected a window of shape ({length},), got {window.shape}")
     if window is None and length == n_fft:
@@ -256,28 +279,44 @@ def _window(x: Tensor, window: Tensor | None, win_length: int | None, n_fft: int
 
 
 @public(method=True)
-def stft(x: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None, center: bool = True,
-         pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,
-         align_to_window: bool | None = None) -> Tensor:
+def stft(
+    x: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Tensor:
     """The Fourier transforms of overlapping windows of a signal.
 
-    x: [samples] or [batch, samples]. Returns [..., frequencies, frames], complex; with return_complex=False the real and imaginary parts in a last
-    dimension of size 2. center: the signal is padded by n_fft // 2 so that frame t is centred at t * hop_length.
+    x: [samples] or [batch, samples]. Returns [..., frequencies, frames], complex; with return_complex=False
+    the real and imaginary parts in a last dimension of size 2. center: the signal is padded by n_fft // 2 so
+    that frame t is centred at t * hop_length.
     """
     if x.ndim not in (1, 2):
         raise ShapeError(f"stft: expected [samples] or [batch, samples], got shape {x.shape}")
     batch = x if x.ndim == 2 else F.unsqueeze(x, 0)
     if center:
         from .interpolate import pad
+
         batch = F.squeeze(pad(F.unsqueeze(batch, 1), (n_fft // 2, n_fft // 2), pad_mode), 1)
     if batch.shape[1] < n_fft:
-        raise ShapeError(f"stft: n_fft={n_fft} is longer than the signal of {batch.shape[1]} samples; pad the signal")
+        raise ShapeError(
+            f"stft: n_fft={n_fft} is longer than the signal of {batch.shape[1]} samples; pad the signal"
+        )
     window, hop = _window(x, window, win_length, n_fft, hop_length)
     frames = F.unfold_windows(batch, 1, n_fft, hop)
     if window is not None:
         frames = frames * window
     norm = "ortho" if normalized else "backward"
-    half = x.dtype.kind != "c" and (window is None or window.dtype.kind != "c") if onesided is None else onesided
+    half = (
+        x.dtype.kind != "c" and (window is None or window.dtype.kind != "c") if onesided is None else onesided
+    )
     out = F.fft_r2c(frames, (2,), norm) if half else F.fft_c2c(_as_complex(frames), (2,), norm, False)
     out = F.transpose(out, 1, 2)
     out = out if x.ndim == 2 else F.squeeze(out, 0)

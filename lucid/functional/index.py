@@ -181,14 +181,23 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     check_writable(x, "setitem")
     basic, arrays = parsed = parse_index(x, index)
     view = x if parsed.whole and arrays else F.getitem_view(x, basic)
-    value = _value(x, value, _target_shape(view, arrays) if arrays else view.shape, "setitem")
-    recorded = mode.flags & GRAD and (value.requires_grad or view.requires_grad or _owner(view).requires_grad)
-    if not recorded:
-        source = value.array.copy() if value.storage.root is x.storage.root else value.array
-        view.array[tuple(_ALL if i is None else i for i in arrays) if arrays else Ellipsis] = source
+    target = tuple(_ALL if i is None else i for i in arrays) if arrays else Ellipsis
+    recorded = mode.flags & GRAD and (view.requires_grad or _owner(view).requires_grad)
+    if isinstance(value, (int, float, complex)):
+        if recorded:
+            filled = F.getitem_fill(view, arrays, value) if arrays else F.full_like(view, value)
+            write(view, filled, "setitem")
+            return
+        view.array[target] = value
         x.storage.version += 1
         return
-    write(view, F.getitem_set(view, value, arrays) if arrays else F.clone(value), "setitem")
+    value = _value(x, value, _target_shape(view, arrays) if arrays else view.shape, "setitem")
+    if recorded or (mode.flags & GRAD and value.requires_grad):
+        write(view, F.getitem_set(view, value, arrays) if arrays else F.clone(value), "setitem")
+        return
+    # CuPy does not order overlapping reads and writes, as in x[1:] = x[:-1].
+    view.array[target] = value.array.copy() if value.storage.root is x.storage.root else value.array
+    x.storage.version += 1
 
 
 def index_put_value(x: Tensor, index: Any, value: Any, accumulate: bool = False) -> Tensor:

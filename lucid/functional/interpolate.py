@@ -1,4 +1,4 @@
-"""Padding, interpolation, grid sampling and pixel shuffling under PyTorch's names, argument orders and defaults."""
+"""Padding, interpolation, grid sampling and pixel shuffling under PyTorch's names and defaults."""
 
 from __future__ import annotations
 
@@ -20,29 +20,41 @@ _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "circular"}
 
 def _check_pad(x: Tensor, pad: tuple[int, ...], mode: str) -> None:
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
-        raise ShapeError(f"pad: expected (low, high) pairs, last dimension first, for at most {x.ndim} dimensions, got {pad}")
+        raise ShapeError(
+            f"pad: expected (low, high) pairs, last dimension first, for at most {x.ndim} dimensions, got "
+            f"{pad}"
+        )
     if mode == "constant":
         return
     if mode not in _PAD_MODES:
         raise ShapeError(f"pad: mode must be 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}")
     if len(pad) // 2 not in (x.ndim - 1, x.ndim - 2):
-        raise ShapeError(f"pad: mode {mode!r} pads all spatial dimensions of [batch, channels, *sizes] or [channels, *sizes], got "
-                         f"{len(pad) // 2} pairs for shape {x.shape}")
+        raise ShapeError(
+            f"pad: mode {mode!r} pads all spatial dimensions of [batch, channels, *sizes] or [channels, "
+            "*sizes], got "
+            f"{len(pad) // 2} pairs for shape {x.shape}"
+        )
     for i in range(0, len(pad), 2):
         n = x.shape[x.ndim - 1 - i // 2]
         limit = {"reflect": n - 1, "circular": n, "replicate": None if n else 0}[mode]
         if limit is not None and max(pad[i], pad[i + 1]) > limit:
-            raise ShapeError(f"pad: mode {mode!r} can add at most {limit} cells to a dimension of size {n}, got {pad} for shape {x.shape}")
+            raise ShapeError(
+                f"pad: mode {mode!r} can add at most {limit} cells to a dimension of size {n}, got {pad} for "
+                f"shape {x.shape}"
+            )
         if n + pad[i] + pad[i + 1] < 1:
-            raise ShapeError(f"pad: nothing is left of a dimension of size {n} after padding by {pad[i], pad[i + 1]}")
+            raise ShapeError(
+                f"pad: nothing is left of a dimension of size {n} after padding by {pad[i], pad[i + 1]}"
+            )
 
 
 @public("nn.functional.pad")
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """`x` with cells added around it, or cut off where a number is negative.
 
-    pad: (low, high) of the last dimension, then of the one before it, and so on. mode: 'constant' (`value`, 0 when None), 'reflect' (mirrored at
-    the border cell), 'replicate' (the border cell) or 'circular' (the other side); the last three pad the spatial dimensions only.
+    pad: (low, high) of the last dimension, then of the one before it, and so on. mode: 'constant' (`value`, 0
+    when None), 'reflect' (mirrored at the border cell), 'replicate' (the border cell) or 'circular' (the
+    other side); the last three pad the spatial dimensions only.
 
     >>> import lucid
     >>> lucid.nn.functional.pad(lucid.tensor([[1., 2., 3.]]), (1, 1), mode="reflect")
@@ -63,7 +75,8 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
             low, high = max(low, 0), max(high, 0)
         if low or high:
             n = x.shape[dim]
-            x = F.resample(x, dim, ("pad", n, n + low + high, low, _PAD_MODES[mode]))
+            resample = F.resample if mode == "circular" else F.resample_beside
+            x = resample(x, dim, ("pad", n, n + low + high, low, _PAD_MODES[mode]))
     return x
 
 
@@ -97,13 +110,21 @@ def _output_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ..
 
 
 @public("nn.functional.interpolate")
-def interpolate(x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
-                recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor:
+def interpolate(
+    x: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
     """`x` resampled to another size.
 
-    x: [batch, channels, *sizes]. size: the new sizes, or scale_factor: how many times larger (one number for all dimensions, or one each).
-    mode: 'nearest', 'nearest-exact', 'linear' (3-d input), 'bilinear' or 'bicubic' (4-d), 'trilinear' (5-d), 'area'. align_corners: whether the
-    corner cells' centres, rather than their outer edges, coincide. antialias: 'bilinear' and 'bicubic' with a kernel as wide as the reduction.
+    x: [batch, channels, *sizes]. size: the new sizes, or scale_factor: how many times larger (one number for
+    all dimensions, or one each). mode: 'nearest', 'nearest-exact', 'linear' (3-d input), 'bilinear' or
+    'bicubic' (4-d), 'trilinear' (5-d), 'area'. align_corners: whether the corner cells' centres, rather than
+    their outer edges, coincide. antialias: 'bilinear' and 'bicubic' with a kernel as wide as the reduction.
 
     >>> import lucid
     >>> lucid.nn.functional.interpolate(lucid.tensor([[[1., 3.]]]), scale_factor=2, mode="linear")
@@ -113,8 +134,11 @@ def interpolate(x: Tensor, size: Any = None, scale_factor: Any = None, mode: str
         raise ShapeError(f"interpolate: expected [batch, channels, 1 to 3 sizes], got shape {x.shape}")
     plain = mode in ("nearest", "nearest-exact", "area")
     if not plain and _RANKS.get(mode) != x.ndim:
-        raise ShapeError(f"interpolate: mode {mode!r} does not fit an input of shape {x.shape}; modes: nearest, nearest-exact, area for any, "
-                         "linear for 3-d, bilinear and bicubic for 4-d, trilinear for 5-d input")
+        raise ShapeError(
+            f"interpolate: mode {mode!r} does not fit an input of shape {x.shape}; modes: nearest, "
+            "nearest-exact, area for any, "
+            "linear for 3-d, bilinear and bicubic for 4-d, trilinear for 5-d input"
+        )
     if plain and align_corners is not None:
         raise ShapeError(f"interpolate: align_corners has no meaning in mode {mode!r}; leave it None")
     if antialias and mode not in ("bilinear", "bicubic"):
@@ -141,7 +165,13 @@ def interpolate(x: Tensor, size: Any = None, scale_factor: Any = None, mode: str
 
 
 @public("nn.functional.upsample")
-def upsample(x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
+def upsample(
+    x: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
     """`x` resampled to another size: an older name of `interpolate`."""
     return interpolate(x, size, scale_factor, mode, align_corners)
 
@@ -160,7 +190,8 @@ def upsample_bilinear(x: Tensor, size: Any = None, scale_factor: Any = None) -> 
 
 # ---- grid sampling ----
 
-def _reflect(x: Tensor, low: float, high: float) -> Tensor:
+
+def _reflect(x: Any, low: float, high: float) -> Tensor:
     """`x` mirrored at both ends until it lies in [low, high]."""
     span = high - low
     if span <= 0:
@@ -179,7 +210,7 @@ def _inside(x: Tensor, n: int, padding_mode: str, align_corners: bool) -> Tensor
     return F.clamp(x, 0.0, n - 1.0)
 
 
-def _cubic_weights(t: Tensor) -> list[Tensor]:
+def _cubic_weights(t: Any) -> list[Tensor]:
     """Keys' cubic kernel (1981) with a = -0.75 at distances t + 1, t, 1 - t and 2 - t."""
     a = -0.75
     near = lambda s: ((a + 2) * s - (a + 3)) * s * s + 1
@@ -187,11 +218,16 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _taps(x: Tensor, n: int, mode: str, padding_mode: str, align_corners: bool) -> list[tuple[Tensor, Tensor | None]]:
+def _taps(
+    x: Tensor, n: int, mode: str, padding_mode: str, align_corners: bool
+) -> list[tuple[Tensor, Tensor | None]]:
     """The cells that coordinate `x` along one dimension reads, each with its weight."""
     if mode == "bicubic":
         low = F.detach(F.floor(x))
-        return [(_inside(low + float(i), n, padding_mode, align_corners), w) for i, w in zip(range(-1, 3), _cubic_weights(x - low), strict=True)]
+        return [
+            (_inside(low + float(i), n, padding_mode, align_corners), w)
+            for i, w in zip(range(-1, 3), _cubic_weights(x - low), strict=True)
+        ]
     x = _inside(x, n, padding_mode, align_corners)
     if mode == "nearest":
         return [(F.round(F.detach(x)), None)]
@@ -200,19 +236,36 @@ def _taps(x: Tensor, n: int, mode: str, padding_mode: str, align_corners: bool) 
 
 
 @public("nn.functional.grid_sample")
-def grid_sample(x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None) -> Tensor:
+def grid_sample(
+    x: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
     """The cells of `x` at the coordinates in `grid`, interpolated.
 
-    x: [batch, channels, *sizes] with 2 or 3 sizes; grid: [batch, *output sizes, 2 or 3], coordinates in [-1, 1] with the last dimension first
-    (x, y, z). mode: 'bilinear', 'nearest' or 'bicubic' (2 sizes). padding_mode: what lies outside: 'zeros', 'border' or 'reflection'.
-    Returns [batch, channels, *output sizes].
+    x: [batch, channels, *sizes] with 2 or 3 sizes; grid: [batch, *output sizes, 2 or 3], coordinates in [-1,
+    1] with the last dimension first (x, y, z). mode: 'bilinear', 'nearest' or 'bicubic' (2 sizes).
+    padding_mode: what lies outside: 'zeros', 'border' or 'reflection'. Returns [batch, channels, *output
+    sizes].
     """
     n = x.ndim - 2
     if n not in (2, 3) or grid.ndim != x.ndim or grid.shape[0] != x.shape[0] or grid.shape[-1] != n:
-        raise ShapeError(f"grid_sample: expected x [batch, channels, 2 or 3 sizes] and grid [batch, *output sizes, 2 or 3], got {x.shape} and {grid.shape}")
-    if mode not in ("bilinear", "nearest", "bicubic") or padding_mode not in ("zeros", "border", "reflection") or (mode == "bicubic" and n == 3):
-        raise ShapeError(f"grid_sample: mode is 'bilinear', 'nearest' or (4-d input) 'bicubic', padding_mode 'zeros', 'border' or 'reflection'; "
-                         f"got {mode!r} and {padding_mode!r} for shape {x.shape}")
+        raise ShapeError(
+            "grid_sample: expected x [batch, channels, 2 or 3 sizes] and grid [batch, *output sizes, 2 or "
+            f"3], got {x.shape} and {grid.shape}"
+        )
+    if (
+        mode not in ("bilinear", "nearest", "bicubic")
+        or padding_mode not in ("zeros", "border", "reflection")
+        or (mode == "bicubic" and n == 3)
+    ):
+        raise ShapeError(
+            "grid_sample: mode is 'bilinear', 'nearest' or (4-d input) 'bicubic', padding_mode 'zeros', "
+            "'border' or 'reflection'; "
+            f"got {mode!r} and {padding_mode!r} for shape {x.shape}"
+        )
     size, align, points = x.shape[2:], bool(align_corners), grid.shape[1:-1]
     flat = F.reshape(x, (*x.shape[:2], prod(size)))
     taps = []
@@ -245,20 +298,35 @@ def _corner(flat: Tensor, corner: tuple[tuple[Tensor, Tensor | None], ...], size
 
 
 @public("grid_sampler")
-def grid_sampler(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """`nn.functional.grid_sample` with its modes as numbers: 0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection."""
-    return grid_sample(x, grid, ("bilinear", "nearest", "bicubic")[interpolation_mode], ("zeros", "border", "reflection")[padding_mode], align_corners)
+def grid_sampler(
+    x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
+    """`nn.functional.grid_sample` with its modes as numbers:
+
+    0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection.
+    """
+    return grid_sample(
+        x,
+        grid,
+        ("bilinear", "nearest", "bicubic")[interpolation_mode],
+        ("zeros", "border", "reflection")[padding_mode],
+        align_corners,
+    )
 
 
 @public("nn.functional.affine_grid")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid for `grid_sample` that applies the affine maps `theta`.
 
-    theta: [batch, 2, 3] with size [batch, channels, height, width], or [batch, 3, 4] with 3 sizes. Returns [batch, *sizes, 2 or 3].
+    theta: [batch, 2, 3] with size [batch, channels, height, width], or [batch, 3, 4] with 3 sizes. Returns
+    [batch, *sizes, 2 or 3].
     """
     n = len(size) - 2
     if n not in (2, 3) or theta.shape != (size[0], n, n + 1):
-        raise ShapeError(f"affine_grid: expected theta of shape ({size[0]}, {n}, {n + 1}) for size {tuple(size)}, got {theta.shape}")
+        raise ShapeError(
+            f"affine_grid: expected theta of shape ({size[0]}, {n}, {n + 1}) for size {tuple(size)}, got "
+            f"{theta.shape}"
+        )
     if theta.dtype.kind in "iub":
         raise DtypeError(f"affine_grid: expected a floating theta, got {theta.dtype.name}; convert it first")
     backend = theta.storage.backend
@@ -274,12 +342,19 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
 # ---- shuffles ----
 
+
 @public("pixel_shuffle", "nn.functional.pixel_shuffle")
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
-    """Channels rearranged into pixels: [..., c * r * r, h, w] becomes [..., c, h * r, w * r] (Shi et al. 2016, arXiv:1609.05158)."""
+    """Channels rearranged into pixels:
+
+    [..., c * r * r, h, w] becomes [..., c, h * r, w * r] (Shi et al. 2016, arXiv:1609.05158).
+    """
     r = upscale_factor
     if x.ndim < 3 or r < 1 or x.shape[-3] % (r * r):
-        raise ShapeError(f"pixel_shuffle: expected [..., channels, height, width] with channels a multiple of {r} ** 2, got {x.shape}")
+        raise ShapeError(
+            f"pixel_shuffle: expected [..., channels, height, width] with channels a multiple of {r} ** 2, "
+            f"got {x.shape}"
+        )
     *lead, c, h, w = x.shape
     k = len(lead)
     split = F.reshape(x, (*lead, c // (r * r), r, r, h, w))
@@ -292,7 +367,10 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """Pixels rearranged into channels: the inverse of `pixel_shuffle`."""
     r = downscale_factor
     if x.ndim < 3 or r < 1 or x.shape[-1] % r or x.shape[-2] % r:
-        raise ShapeError(f"pixel_unshuffle: expected [..., channels, height, width] with height and width multiples of {r}, got {x.shape}")
+        raise ShapeError(
+            "pixel_unshuffle: expected [..., channels, height, width] with height and width multiples of "
+            f"{r}, got {x.shape}"
+        )
     *lead, c, h, w = x.shape
     k = len(lead)
     split = F.reshape(x, (*lead, c, h // r, r, w // r, r))
@@ -302,8 +380,14 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 
 @public("channel_shuffle", "nn.functional.channel_shuffle", "nn.functional.native_channel_shuffle")
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
-    """The channels of `groups` groups interleaved (Zhang et al. 2017, arXiv:1707.01083). x: [batch, channels, *sizes]."""
+    """The channels of `groups` groups interleaved (Zhang et al. 2017, arXiv:1707.01083).
+
+    x: [batch, channels, *sizes].
+    """
     if x.ndim < 3 or groups < 1 or x.shape[1] % groups:
-        raise ShapeError(f"channel_shuffle: expected [batch, channels, *sizes] with channels a multiple of groups={groups}, got {x.shape}")
+        raise ShapeError(
+            "channel_shuffle: expected [batch, channels, *sizes] with channels a multiple of "
+            f"groups={groups}, got {x.shape}"
+        )
     split = F.reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
     return F.reshape(F.transpose(split, 1, 2), x.shape)

@@ -38,7 +38,8 @@ def _hinge(x: Tensor) -> Tensor:
 def _same_shape(name: str, input: Tensor, **others: Tensor | None) -> None:
     for what, value in others.items():
         if value is not None and value.shape != input.shape:
-            raise ShapeError(f"{name}: {what} must have the input's shape {tuple(input.shape)}, got {tuple(value.shape)}")
+            raise ShapeError(f"{name}: {what} must have the input's shape {tuple(input.shape)}, got "
+                             f"{tuple(value.shape)}")
 
 
 def _weighted(name: str, loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
@@ -58,14 +59,16 @@ def _constant_weight(name: str, weight: Tensor | None) -> None:
 
 
 @public("nn.functional.cross_entropy")
-def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-                  reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
+def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None,
+                  size_average: bool | None = None, ignore_index: int = -100, reduce: bool | None = None,
+                  reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
     """The cross entropy of logits and class indices or class probabilities.
 
-    input: [C], [N, C] or [N, C, d1, ...]; target: integers in [0, C) of the input's shape without C, or probabilities of the input's shape;
-    weight: [C]. Returns a 0-d tensor, or the loss of each target for reduction="none". With 'mean' the sum over targets is divided by the sum of
-    their weights (class indices) or by their number (probabilities). Stable at any logit.
-    Raises IndexRangeError for a class out of range, DtypeError for targets that are not integers.
+    input: [C], [N, C] or [N, C, d1, ...]; target: integers in [0, C) of the input's shape without C, or
+    probabilities of the input's shape; weight: [C]. Returns a 0-d tensor, or the loss of each target for
+    reduction="none". With 'mean' the sum over targets is divided by the sum of their weights (class indices)
+    or by their number (probabilities). Stable at any logit. Raises IndexRangeError for a class out of range,
+    DtypeError for targets that are not integers.
 
     >>> import lucid
     >>> lucid.nn.functional.cross_entropy(lucid.tensor([[1000.0, 0.0]]), lucid.tensor([1])).item()
@@ -80,10 +83,12 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, s
     return F.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)[0]
 
 
-def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, smoothing: float) -> Tensor:
+def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int,
+                        reduction: str, smoothing: float) -> Tensor:
     check_reduction("cross_entropy", reduction)
     if ignore_index >= 0:
-        raise ShapeError(f"cross_entropy: ignore_index={ignore_index} has no meaning for class probabilities; leave it out")
+        raise ShapeError(f"cross_entropy: ignore_index={ignore_index} has no meaning for class "
+                         "probabilities; leave it out")
     dim = 0 if input.ndim == 1 else 1
     classes = input.shape[dim]
     if smoothing:
@@ -98,16 +103,20 @@ def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ig
 
 
 @public("nn.functional.nll_loss")
-def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-             reduce: bool | None = None, reduction: str = "mean") -> Tensor:
-    """The negative log likelihood of class indices under log probabilities. Shapes and errors as for `cross_entropy`."""
+def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+             ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
+    """The negative log likelihood of class indices under log probabilities.
+
+    Shapes and errors as for `cross_entropy`.
+    """
     _constant_weight("nll_loss", weight)
     return F.nll_loss(input, target, weight, ignore_index, _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.multi_margin_loss")
-def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
-                      size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
+def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0,
+                      weight: Tensor | None = None, size_average: bool | None = None,
+                      reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """sum over classes i other than the target y of max(0, margin - x_y + x_i)^p / C, times weight[y].
 
     input: [N, C] or [C]; target: [N] or 0-d integers.
@@ -125,22 +134,25 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         z = z * F.embedding(F.reshape(weight, (-1, 1)), t)
     others = _wrap(t.storage.array[:, None] != x.storage.backend.xp.arange(x.shape[1]), x.storage.backend)
     loss = F.sum(F.where(others, z, 0), dim=1) / x.shape[1]
-    return _reduce(name, loss if input.ndim == 2 else F.reshape(loss, ()), _reduction(size_average, reduce, reduction))
+    return _reduce(name, loss if input.ndim == 2 else F.reshape(loss, ()),
+                   _reduction(size_average, reduce, reduction))
 
 
 def _check_classes(name: str, target: Tensor, classes: int) -> None:
     if target.dtype.kind not in "iu":
-        raise DtypeError(f"{name}: class-index targets must be integers, got {target.dtype.name}; convert them with .long()")
+        raise DtypeError(f"{name}: class-index targets must be integers, got {target.dtype.name}; convert "
+                         "them with .long()")
     t = target.storage.array
     # Bounds check: on a GPU this waits for the device.
     bad = t[(t < 0) | (t >= classes)]
     if bad.size:
-        raise IndexRangeError(f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes, got {int(bad.reshape(-1)[0])}")
+        raise IndexRangeError(f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes, got "
+                              f"{int(bad.reshape(-1)[0])}")
 
 
 @public("nn.functional.multilabel_margin_loss")
-def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-                           reduction: str = "mean") -> Tensor:
+def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None,
+                           reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """sum over targets j and other classes i of max(0, 1 - (x_j - x_i)) / C.
 
     input: [N, C] or [C]; target: integers of the same shape; a row's targets end at its first -1.
@@ -160,50 +172,57 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     chosen = F.gather(x, 1, _wrap(safe, backend))
     z = _hinge(1.0 - (F.reshape(chosen, (*chosen.shape, 1)) - F.reshape(x, (x.shape[0], 1, classes))))
     loss = F.sum(F.where(counted, z, 0), dim=(1, 2)) / classes
-    return _reduce(name, loss if input.ndim == 2 else F.reshape(loss, ()), _reduction(size_average, reduce, reduction))
+    return _reduce(name, loss if input.ndim == 2 else F.reshape(loss, ()),
+                   _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.multilabel_soft_margin_loss")
-def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-                                reduce: bool | None = None, reduction: str = "mean") -> Tensor:
+def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None,
+                                size_average: bool | None = None, reduce: bool | None = None,
+                                reduction: str = "mean") -> Tensor:
     """The mean over the last dimension of the binary cross entropy with logits."""
     loss = F.binary_cross_entropy_with_logits(input, target, None)
     loss = loss if weight is None else loss * weight
-    return _reduce("multilabel_soft_margin_loss", F.mean(loss, dim=-1), _reduction(size_average, reduce, reduction))
+    return _reduce("multilabel_soft_margin_loss", F.mean(loss, dim=-1),
+                   _reduction(size_average, reduce, reduction))
 
 
 # ---- element by element ----
 
 @public("nn.functional.mse_loss")
-def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-             weight: Tensor | None = None) -> Tensor:
+def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """The squared error (input - target)^2; with `weight`, the mean is the weighted one.
 
     >>> import lucid
     >>> lucid.nn.functional.mse_loss(lucid.tensor([1.0, 3.0]), lucid.tensor([1.0, 1.0])).item()
     2.0
     """
-    return _weighted("mse_loss", F.mse_loss(input, target), input, weight, _reduction(size_average, reduce, reduction))
+    return _weighted("mse_loss", F.mse_loss(input, target), input, weight,
+                     _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.l1_loss")
-def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-            weight: Tensor | None = None) -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+            reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """The absolute error |input - target|; with `weight`, the mean is the weighted one."""
-    return _weighted("l1_loss", F.abs(input - target), input, weight, _reduction(size_average, reduce, reduction))
+    return _weighted("l1_loss", F.abs(input - target), input, weight,
+                     _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.smooth_l1_loss")
-def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-                   beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None,
+                   reduce: bool | None = None, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, for d = input - target."""
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
-    return _reduce("smooth_l1_loss", F.smooth_l1_loss(input, target, beta), _reduction(size_average, reduce, reduction))
+    return _reduce("smooth_l1_loss", F.smooth_l1_loss(input, target, beta),
+                   _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.huber_loss")
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
+               weight: Tensor | None = None) -> Tensor:
     """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target."""
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be above 0, got {delta}")
@@ -215,40 +234,49 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 
 
 @public("nn.functional.binary_cross_entropy")
-def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
+def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None,
+                         size_average: bool | None = None, reduce: bool | None = None,
+                         reduction: str = "mean") -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; logarithms are kept above -100."""
     _same_shape("binary_cross_entropy", input, target=target)
     x = input.storage.array
     # Bounds check: on a GPU this waits for the device.
     if x.size and not bool(((x >= 0) & (x <= 1)).all()):
-        raise IndexRangeError("binary_cross_entropy: the input must be probabilities in [0, 1]; for logits use "
-                              "binary_cross_entropy_with_logits")
+        raise IndexRangeError("binary_cross_entropy: the input must be probabilities in [0, 1]; for logits "
+                              "use binary_cross_entropy_with_logits")
     loss = F.binary_cross_entropy(input, target)
-    return _reduce("binary_cross_entropy", loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
+    return _reduce("binary_cross_entropy", loss if weight is None else loss * weight,
+                   _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.binary_cross_entropy_with_logits")
-def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-                                     reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
-    """-(w t log sigmoid(x) + (1 - t) log sigmoid(-x)) for logits x, without overflow; w is `pos_weight` (broadcast) or 1."""
+def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None,
+                                     size_average: bool | None = None, reduce: bool | None = None,
+                                     reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
+    """-(w t log sigmoid(x) + (1 - t) log sigmoid(-x)) for logits x, without overflow.
+
+    w is `pos_weight` (broadcast) or 1.
+    """
     name = "binary_cross_entropy_with_logits"
     _same_shape(name, input, target=target)
     loss = F.binary_cross_entropy_with_logits(input, target, pos_weight)
-    return _reduce(name, loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
+    return _reduce(name, loss if weight is None else loss * weight,
+                   _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.kl_div")
-def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-           log_target: bool = False) -> Tensor:
+def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+           reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target (log target - input) for log probabilities `input`; with `log_target`, exp(t) (t - input).
 
-    reduction: also 'batchmean', the sum divided by the first size, which is the divergence's definition; 'mean' divides by all elements.
+    reduction: also 'batchmean', the sum divided by the first size, which is the divergence's definition;
+    'mean' divides by all elements.
     """
     if log_target:
         loss = F.exp(target) * (target - input)
     else:
-        # t log t is 0 at 0; the inner where keeps log away from 0, so that its derivative there is 0 and not nan.
+        # t log t is 0 at 0; the inner where keeps log away from 0, so that its derivative there is 0 and not
+        # nan.
         positive = F.gt(target, 0)
         loss = F.where(positive, target * F.log(F.where(positive, target, 1)), 0) - target * input
     reduction = _reduction(size_average, reduce, reduction)
@@ -257,13 +285,18 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     return _reduce("kl_div", loss, reduction)
 
 
+def _one_size_1(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    # Whether `other` differs from `shape` in one dimension, where it has size 1.
+    return len(shape) == len(other) and [b for a, b in zip(shape, other, strict=True) if a != b] == [1]
+
+
 @public("nn.functional.gaussian_nll_loss")
-def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
-                      reduction: str = "mean") -> Tensor:
+def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = False,
+                      eps: float = 1e-6, reduction: str = "mean") -> Tensor:
     """(log v + (input - target)^2 / v) / 2 with v = max(var, eps), plus log(2 pi) / 2 if `full`.
 
-    var: the input's shape, or without its last dimension, or with size 1 in one dimension, or a number. `eps` bounds the value alone: the
-    gradient of `var` passes as if it were not there.
+    var: the input's shape, or without its last dimension, or with size 1 in one dimension, or a number. `eps`
+    bounds the value alone: the gradient of `var` passes as if it were not there.
     """
     name = "gaussian_nll_loss"
     if not isinstance(var, Tensor):
@@ -273,9 +306,9 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
     if var.shape != input.shape:
         if var.shape == input.shape[:-1]:
             var = F.reshape(var, (*var.shape, 1))
-        elif input.ndim != var.ndim or [b for a, b in zip(input.shape, var.shape, strict=True) if a != b] != [1]:
-            raise ShapeError(f"{name}: var must have the input's shape {tuple(input.shape)}, lack its last dimension, or have size 1 in one "
-                             f"dimension; got {tuple(var.shape)}")
+        elif not _one_size_1(input.shape, var.shape):
+            raise ShapeError(f"{name}: var must have the input's shape {tuple(input.shape)}, lack its last "
+                             f"dimension, or have size 1 in one dimension; got {tuple(var.shape)}")
     value = var.detach()
     var = var + (F.where(F.lt(value, eps), eps, value) - value)
     d = input - target
@@ -284,9 +317,13 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
 
 
 @public("nn.functional.poisson_nll_loss")
-def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: bool | None = None,
-                     eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
-    """exp(x) - t x, or x - t log(x + eps) with log_input=False; `full` adds Stirling's t log t - t + log(2 pi t) / 2 where t > 1."""
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
+                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
+                     reduction: str = "mean") -> Tensor:
+    """exp(x) - t x, or x - t log(x + eps) with log_input=False.
+
+    `full` adds Stirling's t log t - t + log(2 pi t) / 2 where t > 1.
+    """
     loss = F.exp(input) - target * input if log_input else input - target * F.log(input + eps)
     if full:
         large = F.gt(target, 1)
@@ -296,8 +333,8 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
 
 
 @public("nn.functional.soft_margin_loss")
-def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-                     reduction: str = "mean") -> Tensor:
+def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None,
+                     reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-t x)) for targets t of -1 and 1."""
     loss = F.binary_cross_entropy_with_logits(input * target, 1.0, None)
     return _reduce("soft_margin_loss", loss, _reduction(size_average, reduce, reduction))
@@ -306,29 +343,34 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
 # ---- margins and distances ----
 
 @public("nn.functional.hinge_embedding_loss")
-def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
-                         reduction: str = "mean") -> Tensor:
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
+                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1."""
     loss = F.where(F.ne(target, 1), _hinge(margin - input), 0) + F.where(F.ne(target, -1), input, 0)
     return _reduce("hinge_embedding_loss", loss, _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.margin_ranking_loss")
-def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
-                        reduce: bool | None = None, reduction: str = "mean") -> Tensor:
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
+                        size_average: bool | None = None, reduce: bool | None = None,
+                        reduction: str = "mean") -> Tensor:
     """max(0, -target (input1 - input2) + margin), for targets of 1 (the first shall be larger) and -1."""
     loss = _hinge(-target * (input1 - input2) + margin)
     return _reduce("margin_ranking_loss", loss, _reduction(size_average, reduce, reduction))
 
 
 @public("nn.functional.cosine_embedding_loss")
-def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
-                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1. Inputs: [N, d] or [d]; target: [N] or 0-d."""
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
+                          size_average: bool | None = None, reduce: bool | None = None,
+                          reduction: str = "mean") -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1.
+
+    Inputs: [N, d] or [d]; target: [N] or 0-d.
+    """
     name = "cosine_embedding_loss"
     if target.ndim + 1 != input1.ndim or input1.ndim != input2.ndim:
-        raise ShapeError(f"{name}: expected inputs [N, d] with targets [N], or [d] with a 0-d target, got {tuple(input1.shape)}, "
-                         f"{tuple(input2.shape)} and {tuple(target.shape)}")
+        raise ShapeError(f"{name}: expected inputs [N, d] with targets [N], or [d] with a 0-d target, got "
+                         f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}")
     # 1e-12 keeps the quotient finite for zero vectors, as in PyTorch.
     squares = (F.sum(input1 * input1, dim=-1) + 1e-12) * (F.sum(input2 * input2, dim=-1) + 1e-12)
     cos = F.sum(input1 * input2, dim=-1) / F.sqrt(squares)
@@ -337,8 +379,9 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 
 
 @public("nn.functional.triplet_margin_loss")
-def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
-                        swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
+                        eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
+                        reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """max(0, d(a, p) - d(a, n) + margin) with d the p-norm distance along the last dimension."""
     return triplet_margin_with_distance_loss(anchor, positive, negative, margin=margin, swap=swap,
                                              distance_function=lambda x, y: pairwise_distance(x, y, p, eps),
@@ -347,13 +390,17 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
 
 @public("nn.functional.triplet_margin_with_distance_loss")
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *,
-                                      distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,
-                                      swap: bool = False, reduction: str = "mean") -> Tensor:
-    """max(0, d(a, p) - d(a, n) + margin) with any distance; `swap` takes the smaller of d(a, n) and d(p, n) (Balntas et al. 2016)."""
+                                      distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+                                      margin: float = 1.0, swap: bool = False,
+                                      reduction: str = "mean") -> Tensor:
+    """max(0, d(a, p) - d(a, n) + margin) with any distance.
+
+    `swap` takes the smaller of d(a, n) and d(p, n) (Balntas et al. 2016).
+    """
     name = "triplet_margin_loss"
     if not anchor.ndim == positive.ndim == negative.ndim:
-        raise ShapeError(f"{name}: anchor, positive and negative must have as many dimensions, got {anchor.ndim}, {positive.ndim} and "
-                         f"{negative.ndim}")
+        raise ShapeError(f"{name}: anchor, positive and negative must have as many dimensions, got "
+                         f"{anchor.ndim}, {positive.ndim} and {negative.ndim}")
     if margin <= 0:
         raise ShapeError(f"{name}: margin must be above 0, got {margin}")
     distance = distance_function or pairwise_distance
@@ -366,23 +413,26 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
 # ---- sequences ----
 
 @public("nn.functional.ctc_loss", "ctc_loss")
-def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: str = "mean",
-             zero_infinity: bool = False) -> Tensor:
-    """-log of the probability of all alignments of `targets` (Graves et al. 2006, DOI 10.1145/1143844.1143891).
+def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
+             reduction: str = "mean", zero_infinity: bool = False) -> Tensor:
+    """-log of the probability of all alignments of `targets` (Graves et al. 2006).
 
-    log_probs: [T, N, C] or [T, C], log probabilities; targets: [N, S], or the N sequences joined, [sum of target_lengths]; lengths: [N].
-    'mean' divides each loss by its target length before the mean over the batch. A target that no alignment gives has loss inf, or 0 with
-    zero gradient under `zero_infinity`. As in PyTorch, the gradient is that on normalised log_probs: per step, probabilities minus
-    occupancies, which sum to zero.
+    log_probs: [T, N, C] or [T, C], log probabilities; targets: [N, S], or the N sequences joined, [sum of
+    target_lengths]; lengths: [N]. 'mean' divides each loss by its target length before the mean over the
+    batch. A target that no alignment gives has loss inf, or 0 with zero gradient under `zero_infinity`. As in
+    PyTorch, the gradient is that on normalised log_probs: per step, probabilities minus occupancies, which
+    sum to zero.
     """
     check_reduction("ctc_loss", reduction)
     single = log_probs.ndim == 2
     x = F.reshape(log_probs, (log_probs.shape[0], 1, log_probs.shape[1])) if single else log_probs
     steps, n, classes = x.shape
     backend, xp = x.storage.backend, x.storage.backend.xp
-    in_len, out_len = _lengths("ctc_loss", input_lengths, n, backend), _lengths("ctc_loss", target_lengths, n, backend)
+    in_len, out_len = _lengths("ctc_loss", input_lengths, n, backend), _lengths("ctc_loss", target_lengths, n,
+                                                                                backend)
     if n and max(in_len) > steps:
-        raise ShapeError(f"ctc_loss: input_lengths must be at most the {steps} steps of log_probs, got {max(in_len)}")
+        raise ShapeError(f"ctc_loss: input_lengths must be at most the {steps} steps of log_probs, got "
+                         f"{max(in_len)}")
     padded = _padded_targets(targets, out_len, n, xp)
     _check_classes("ctc_loss", _wrap(padded, backend), classes)
     labels, skip, first = F.ctc_labels(_wrap(padded, backend), blank)
@@ -393,7 +443,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     alpha = F.where(first, F.select(emitted, 0, 0), IMPOSSIBLE)
     in_steps = xp.asarray(in_len)
     for t in range(1, steps):
-        step = F.select(emitted, 0, t) + F.log_sum_3(alpha, F.label_shift(alpha, after_first, 1), F.label_shift(alpha, skip, 2))
+        step = F.select(emitted, 0, t) + F.log_sum_3(alpha, F.label_shift(alpha, after_first, 1),
+                                                     F.label_shift(alpha, skip, 2))
         alpha = step if t < min(in_len) else F.where(_wrap((in_steps > t)[:, None], backend), step, alpha)
     last = xp.asarray(out_len)[:, None] * 2
     ends = F.gather(alpha, 1, _wrap(xp.concatenate([last, xp.maximum(last - 1, 0)], axis=1), backend))
@@ -409,7 +460,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
 
 
 def _normalisation(x: Tensor, live: Tensor, impossible: Tensor) -> Tensor:
-    # Sum of probabilities minus itself: value 0, and the gradient exp(x) that the normalised form of the loss has.
+    # Sum of probabilities minus itself: value 0, and the gradient exp(x) that the normalised form of the loss
+    # has.
     total = F.sum(F.where(live, F.sum(F.exp(x), dim=2), 0), dim=0)
     return F.where(impossible, 0.0, total - total.detach())
 
@@ -431,7 +483,8 @@ def _padded_targets(targets: Tensor, lengths: list[int], n: int, xp: Any) -> Any
             out[i, :length] = array[i, :length]
         return out
     if array.size != sum(lengths):
-        raise ShapeError(f"ctc_loss: joined targets must have sum(target_lengths) = {sum(lengths)} elements, got {array.size}")
+        raise ShapeError(f"ctc_loss: joined targets must have sum(target_lengths) = {sum(lengths)} elements, "
+                         f"got {array.size}")
     start = 0
     for i, length in enumerate(lengths):
         out[i, :length] = array[start : start + length]

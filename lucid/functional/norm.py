@@ -20,8 +20,8 @@ def _floating(name: str, input: Tensor, dtype: Any) -> Tensor:
     if dtype is not None:
         return F.cast(input, as_dtype(dtype))
     if not is_floating(input.dtype):
-        raise DtypeError(f"{name}: expected a floating tensor, got {input.dtype.name} of shape {tuple(input.shape)}; convert it with "
-                         ".float() or pass dtype=lucid.float32")
+        raise DtypeError(f"{name}: expected a floating tensor, got {input.dtype.name} of shape "
+                         f"{tuple(input.shape)}; convert it with .float() or pass dtype=lucid.float32")
     return input
 
 
@@ -66,10 +66,12 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 
 @public("nn.functional.gumbel_softmax")
-def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10,
+                   dim: int = -1) -> Tensor:
     """A sample of the relaxed categorical distribution (Jang et al. 2017, arXiv:1611.01144).
 
-    softmax((logits + Gumbel noise) / tau); with `hard`, the one-hot vector of its largest entry, whose gradient is the soft sample's.
+    softmax((logits + Gumbel noise) / tau); with `hard`, the one-hot vector of its largest entry, whose
+    gradient is the soft sample's.
     """
     backend = logits.storage.backend
     noise = -backend.xp.log(default_generator(backend).exponential(logits.shape, dtype=logits.dtype))
@@ -92,15 +94,22 @@ def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 @public("nn.functional.layer_norm", "layer_norm")
-def layer_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
-               eps: float = 1e-5) -> Tensor:
-    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions, which must be `normalized_shape` (Ba et al. 2016)."""
+def layer_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
+               bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions (Ba et al. 2016).
+
+    Those dimensions must be `normalized_shape`.
+    """
     return F.layer_norm(input, _sizes(normalized_shape), weight, bias, eps)[0]
 
 
 @public("nn.functional.rms_norm", "rms_norm")
-def rms_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimensions; eps None is the spacing of numbers at 1 in the input's dtype."""
+def rms_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
+             eps: float | None = None) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimensions.
+
+    eps None is the spacing of numbers at 1 in the input's dtype.
+    """
     if eps is None:
         eps = EPS.get(input.dtype.name, 2.0**-23)
     return F.rms_norm(input, _sizes(normalized_shape), weight, eps)[0]
@@ -110,15 +119,17 @@ EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64":
 
 
 @public("nn.functional.group_norm", "group_norm")
-def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """The input normalised over each of `num_groups` groups of channels, then scaled and shifted per channel (Wu and He 2018)."""
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5) -> Tensor:
+    """The input normalised per group of channels, then scaled and shifted per channel (Wu and He 2018)."""
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 
 @public("nn.functional.batch_norm")
-def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
-               bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
-    """The input normalised per channel: with the batch's statistics when `training`, else with the running ones.
+def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+               weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
+               momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """The input normalised per channel, by the batch's statistics when `training`, else the running ones.
 
     input: [N, C, ...]; all others [C] or None. In training the running statistics become
     (1 - momentum) * running + momentum * (batch mean, unbiased batch variance), in place.
@@ -127,41 +138,48 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
         return F.clone(input)
     if not training:
         if running_mean is None or running_var is None:
-            raise ShapeError("batch_norm: training=False needs running_mean and running_var; pass them, or training=True")
+            raise ShapeError("batch_norm: training=False needs running_mean and running_var; pass them, or "
+                             "training=True")
         return F.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     if input.ndim >= 2 and math.prod(input.shape) == input.shape[1]:
-        raise ShapeError(f"batch_norm: training needs more than one value per channel, got an input of shape {tuple(input.shape)}; use a "
-                         "larger batch or .eval()")
+        raise ShapeError("batch_norm: training needs more than one value per channel, got an input of shape "
+                         f"{tuple(input.shape)}; use a larger batch or .eval()")
     out, mean, var = F.batch_norm(input, weight, bias, eps)
-    _update(input, running_mean, running_var, mean.storage.array, var.storage.array, momentum, math.prod(input.shape) // input.shape[1])
+    _update(input, running_mean, running_var, mean.storage.array, var.storage.array, momentum,
+            math.prod(input.shape) // input.shape[1])
     return out
 
 
-def _update(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, mean: Any, var: Any, momentum: float, n: int) -> None:
+def _update(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, mean: Any, var: Any,
+            momentum: float, n: int) -> None:
     for what, running, value in (("running_mean", running_mean, mean), ("running_var", running_var, var)):
         if running is None:
             continue
         storage = running.storage
         if storage.array.shape != value.shape:
-            raise ShapeError(f"batch_norm: {what} must have one value for each of the {input.shape[1]} channels, got shape "
-                             f"{tuple(storage.array.shape)}")
+            raise ShapeError(f"batch_norm: {what} must have one value for each of the {input.shape[1]} "
+                             f"channels, got shape {tuple(storage.array.shape)}")
         storage.array *= 1.0 - momentum
-        storage.array += (value * (momentum * n / (n - 1) if running is running_var else momentum)).astype(storage.array.dtype)
+        storage.array += (value * (momentum * n / (n - 1) if running is running_var
+                                   else momentum)).astype(storage.array.dtype)
         storage.version += 1
 
 
 @public("nn.functional.instance_norm", "instance_norm")
-def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
-                  bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
-    """Each channel of each sample normalised by its own mean and variance (Ulyanov et al. 2016), or all by the running ones.
+def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+                  weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+                  momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """Each channel of each sample normalised by its own mean and variance (Ulyanov et al. 2016).
 
-    input: [N, C, d1, ...]; all others [C] or None. With own statistics the running ones are moved towards their mean over the batch.
+    input: [N, C, d1, ...]; all others [C] or None. Without `use_input_stats` the running ones are used; with
+    them they are moved towards their mean over the batch.
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     n = math.prod(input.shape[2:])
     if input.ndim > 2 and n == 1:
-        raise ShapeError(f"instance_norm: needs more than one value per channel of a sample, got an input of shape {tuple(input.shape)}")
+        raise ShapeError("instance_norm: needs more than one value per channel of a sample, got an input of "
+                         f"shape {tuple(input.shape)}")
     out = F.instance_norm(input, weight, bias, eps)
     if running_mean is not None or running_var is not None:
         x, axes = input.storage.array, tuple(range(2, input.ndim))
@@ -170,10 +188,12 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
 
 
 @public("nn.functional.local_response_norm")
-def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """x / (k + alpha / size * sum of x^2 over `size` neighbouring channels)^beta (Krizhevsky et al. 2012, section 3.3)."""
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75,
+                        k: float = 1.0) -> Tensor:
+    """x / (k + alpha / size * sum of x^2 over `size` channels)^beta (Krizhevsky et al. 2012, section 3.3)."""
     if input.ndim < 3:
-        raise ShapeError(f"local_response_norm: expected an input of shape [N, C, d1, ...], got {tuple(input.shape)}")
+        raise ShapeError("local_response_norm: expected an input of shape [N, C, d1, ...], got "
+                         f"{tuple(input.shape)}")
     total = F.channel_window_sum(input * input, size // 2, (size - 1) // 2)
     return input / (total * (alpha / size) + k) ** beta
 
@@ -200,7 +220,8 @@ def vector_norm(x: Tensor, p: float, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 @public("nn.functional.normalize")
-def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
+              out: Tensor | None = None) -> Tensor:
     """x / max(p-norm of x along `dim`, eps)."""
     norm = vector_norm(input, p, dim, keepdim=True)
     result = input / F.where(F.lt(norm, eps), eps, norm)
@@ -232,6 +253,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 @public("nn.functional.pairwise_distance", "pairwise_distance")
-def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
+                      keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)

@@ -15,12 +15,24 @@ from .registry import public
 
 def _check(name: str, x: Tensor, n: int) -> None:
     if x.ndim not in (n + 1, n + 2):
-        raise ShapeError(f"{name}: expected an input [batch, channels, {n} sizes] or [channels, {n} sizes], got shape {x.shape}; "
-                         "add or remove dimensions with unsqueeze or squeeze")
+        raise ShapeError(
+            f"{name}: expected an input [batch, channels, {n} sizes] or [channels, {n} sizes], got shape "
+            f"{x.shape}; "
+            "add or remove dimensions with unsqueeze or squeeze"
+        )
 
 
-def _max_pool(name: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
-              return_indices: bool) -> Any:
+def _max_pool(
+    name: str,
+    n: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
     _check(name, x, n)
     kernel = sizes(name, "kernel_size", kernel_size, n)
     stride = kernel if stride is None or stride == () or stride == [] else sizes(name, "stride", stride, n)
@@ -28,23 +40,38 @@ def _max_pool(name: str, n: int, x: Tensor, kernel_size: Any, stride: Any, paddi
     out, window = F.max_pool(x, kernel, stride, padding, dilation, ceil_mode)
     if not return_indices:
         return out
-    return out, F.max_pool_index(window, x.shape[x.ndim - n:], kernel, stride, padding, dilation)
+    return out, F.max_pool_index(window, x.shape[x.ndim - n :], kernel, stride, padding, dilation)
 
 
 @public("max_pool1d", "nn.functional.max_pool1d")
-def max_pool1d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
-               return_indices: bool = False) -> Any:
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """The largest element of each window over one dimension; see `max_pool2d`."""
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @public("max_pool2d", "nn.functional.max_pool2d")
-def max_pool2d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
-               return_indices: bool = False) -> Any:
-    """The largest element of each window over two dimensions, and with `return_indices` its place in the flattened image.
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest element of each window over two dimensions.
 
-    x: [batch, channels, height, width] or without batch. stride: the kernel's size when None. The padding never wins; NaN does.
-    The gradient goes to the first of equal elements.
+    return_indices: also its place in the flattened image.
+    x: [batch, channels, height, width] or without batch. stride: the kernel's size when None. The padding
+    never wins; NaN does. The gradient goes to the first of equal elements.
 
     >>> import lucid
     >>> lucid.max_pool2d(lucid.tensor([[[1., 2.], [4., 3.]]]), 2)
@@ -54,8 +81,15 @@ def max_pool2d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding
 
 
 @public("max_pool3d", "nn.functional.max_pool3d")
-def max_pool3d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
-               return_indices: bool = False) -> Any:
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """The largest element of each window over three dimensions; see `max_pool2d`."""
     return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -63,9 +97,17 @@ def max_pool3d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding
 def _with_indices(n: int) -> None:
     name = f"max_pool{n}d_with_indices"
 
-    def pool(x: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False,
-             return_indices: bool = True) -> Any:
+    def pool(
+        x: Tensor,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = True,
+    ) -> Any:
         return _max_pool(name, n, x, kernel_size, stride, padding, dilation, ceil_mode, True)
+
     pool.__name__, pool.__doc__ = name, f"`max_pool{n}d` with `return_indices`: (values, indices)."
     public(*((name,) if n == 1 else ()), f"nn.functional.{name}")(pool)
 
@@ -74,42 +116,87 @@ for _n in (1, 2, 3):
     _with_indices(_n)
 
 
-def _avg_pool(name: str, n: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
-              divisor_override: int | None) -> Tensor:
+def _avg_pool(
+    name: str,
+    n: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
     _check(name, x, n)
     kernel = sizes(name, "kernel_size", kernel_size, n)
     stride = kernel if stride is None or stride == () or stride == [] else sizes(name, "stride", stride, n)
     if divisor_override == 0:
-        raise ShapeError(f"{name}: divisor_override must not be 0; leave it None to divide by the number of cells")
-    return F.avg_pool(x, kernel, stride, sizes(name, "padding", padding, n), ceil_mode, count_include_pad, divisor_override or 0)
+        raise ShapeError(
+            f"{name}: divisor_override must not be 0; leave it None to divide by the number of cells"
+        )
+    return F.avg_pool(
+        x,
+        kernel,
+        stride,
+        sizes(name, "padding", padding, n),
+        ceil_mode,
+        count_include_pad,
+        divisor_override or 0,
+    )
 
 
 @public("avg_pool1d", "nn.functional.avg_pool1d")
-def avg_pool1d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True) -> Tensor:
+def avg_pool1d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
     """The mean of each window over one dimension; see `avg_pool2d`."""
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 @public("nn.functional.avg_pool2d")
-def avg_pool2d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     """The mean of each window over two dimensions.
 
-    x: [batch, channels, height, width] or without batch. count_include_pad: whether padding counts as zeros. divisor_override: divides the sum
-    instead of the number of cells.
+    x: [batch, channels, height, width] or without batch. count_include_pad: whether padding counts as zeros.
+    divisor_override: divides the sum instead of the number of cells.
     """
-    return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(
+        "avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @public("nn.functional.avg_pool3d")
-def avg_pool3d(x: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
+def avg_pool3d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     """The mean of each window over three dimensions; see `avg_pool2d`."""
-    return _avg_pool("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(
+        "avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
-def _lp_pool(name: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
+def _lp_pool(
+    name: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
+) -> Tensor:
     kernel = sizes(name, "kernel_size", kernel_size, n)
     cells = 1
     for k in kernel:
@@ -120,49 +207,61 @@ def _lp_pool(name: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, s
 
 
 @public("nn.functional.lp_pool1d")
-def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
+def lp_pool1d(
+    x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
+) -> Tensor:
     """(sum x^p)^(1/p) of each window over one dimension, p = norm_type."""
     return _lp_pool("lp_pool1d", 1, x, norm_type, kernel_size, stride, ceil_mode)
 
 
 @public("nn.functional.lp_pool2d")
-def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
+def lp_pool2d(
+    x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
+) -> Tensor:
     """(sum x^p)^(1/p) of each window over two dimensions, p = norm_type."""
     return _lp_pool("lp_pool2d", 2, x, norm_type, kernel_size, stride, ceil_mode)
 
 
 @public("nn.functional.lp_pool3d")
-def lp_pool3d(x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False) -> Tensor:
+def lp_pool3d(
+    x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
+) -> Tensor:
     """(sum x^p)^(1/p) of each window over three dimensions, p = norm_type."""
     return _lp_pool("lp_pool3d", 3, x, norm_type, kernel_size, stride, ceil_mode)
 
 
 # ---- adaptive pooling ----
 
+
 def _targets(name: str, n: int, x: Tensor, output_size: Any) -> tuple[int, ...]:
     _check(name, x, n)
-    own = x.shape[x.ndim - n:]
+    own = x.shape[x.ndim - n :]
     if output_size is None or isinstance(output_size, int):
         output_size = (output_size,) * n
     if len(output_size) == 1:
         output_size = tuple(output_size) * n
     if len(output_size) != n:
-        raise ShapeError(f"{name}: output_size must be an int or {n} ints (None keeps a size), got {output_size}")
+        raise ShapeError(
+            f"{name}: output_size must be an int or {n} ints (None keeps a size), got {output_size}"
+        )
     target = tuple(m if o is None else int(o) for o, m in zip(output_size, own, strict=True))
     if min(target) < 0 or not all(own):
-        raise ShapeError(f"{name}: expected a non-empty input and an output_size that is not negative, got {x.shape} and {output_size}")
+        raise ShapeError(
+            f"{name}: expected a non-empty input and an output_size that is not negative, got {x.shape} and "
+            f"{output_size}"
+        )
     return target
 
 
 def _adaptive_avg(name: str, n: int, x: Tensor, output_size: Any) -> Tensor:
     target = _targets(name, n, x, output_size)
-    own = x.shape[x.ndim - n:]
+    own = x.shape[x.ndim - n :]
     if all(target) and not any(m % t for m, t in zip(own, target, strict=True)):
         kernel = tuple(m // t for m, t in zip(own, target, strict=True))
         return F.avg_pool(x, kernel, kernel, (0,) * n)
     for axis, (m, t) in enumerate(zip(own, target, strict=True)):
         if m != t:
-            x = F.resample(x, x.ndim - n + axis, ("area", m, t))
+            x = F.resample_beside(x, x.ndim - n + axis, ("area", m, t))
     return x
 
 
@@ -174,9 +273,12 @@ def adaptive_avg_pool1d(x: Tensor, output_size: Size) -> Tensor:
 
 @public("nn.functional.adaptive_avg_pool2d")
 def adaptive_avg_pool2d(x: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
-    """The means of windows that share each dimension evenly: window i of m over n cells is [floor(i n / m), ceil((i + 1) n / m)).
+    """The means of windows that share each dimension evenly.
 
-    x: [batch, channels, height, width] or without batch. output_size: an int for both, or two; None keeps a size.
+    Window i of m over n cells is [floor(i n / m), ceil((i + 1) n / m)).
+
+    x: [batch, channels, height, width] or without batch. output_size: an int for both, or two; None keeps a
+    size.
     """
     return _adaptive_avg("adaptive_avg_pool2d", 2, x, output_size)
 
@@ -189,20 +291,18 @@ def adaptive_avg_pool3d(x: Tensor, output_size: int | None | Sequence[int | None
 
 def _adaptive_max(name: str, n: int, x: Tensor, output_size: Any, return_indices: bool) -> Any:
     target = _targets(name, n, x, output_size)
-    own = x.shape[x.ndim - n:]
+    own = x.shape[x.ndim - n :]
     if not all(target):
         out = _adaptive_avg(name, n, x, target)
         return (out, F.cast(F.detach(out), "int64")) if return_indices else out
-    kernel, cells, uneven = [], F.arange_cells(x, own) if return_indices else None, False
-    wide = x
-    for axis, (m, t) in enumerate(zip(own, target, strict=True)):
-        k = longest_window(m, t)
-        kernel.append(k)
+    cells, uneven, wide = F.arange_cells(x, own) if return_indices else None, False, x
+    kernel = tuple(longest_window(m, t) for m, t in zip(own, target, strict=True))
+    for axis, (m, t, k) in enumerate(zip(own, target, kernel, strict=True)):
         if m != k * t:
             # Windows of different lengths or that overlap are written out side by side.
             wide, uneven = F.resample(wide, x.ndim - n + axis, ("spread", m, k * t, t)), True
             cells = F.resample(cells, axis, ("spread", m, k * t, t)) if return_indices else None
-    size, kernel, zero, one = wide.shape[x.ndim - n:], tuple(kernel), (0,) * n, (1,) * n
+    size, zero, one = wide.shape[x.ndim - n :], (0,) * n, (1,) * n
     out, window = F.max_pool(wide, kernel, kernel, zero, one)
     if not return_indices:
         return out
@@ -218,9 +318,13 @@ def _define_adaptive_max(n: int) -> None:
 
     def with_indices(x: Tensor, output_size: Any, return_indices: bool = True) -> Any:
         return _adaptive_max(name, n, x, output_size, True)
+
     adaptive_max_pool.__name__, with_indices.__name__ = name, f"{name}_with_indices"
-    adaptive_max_pool.__doc__ = (f"The largest element of each of the windows that share {n} dimension{'s' * (n > 1)} evenly, and with "
-                                 "`return_indices` its place in the flattened input; see `adaptive_avg_pool2d`.")
+    adaptive_max_pool.__doc__ = (
+        f"The largest element of each of the windows that share {n} dimension{'s' * (n > 1)} evenly, and "
+        "with "
+        "`return_indices` its place in the flattened input; see `adaptive_avg_pool2d`."
+    )
     with_indices.__doc__ = f"`{name}` with `return_indices`: (values, indices)."
     public(*((name,) if n == 1 else ()), f"nn.functional.{name}")(adaptive_max_pool)
     public(f"nn.functional.{name}_with_indices")(with_indices)
@@ -232,31 +336,56 @@ for _n in (1, 2, 3):
 
 # ---- unpooling ----
 
-def _unpool(name: str, n: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Tensor:
+
+def _unpool(
+    name: str,
+    n: int,
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    output_size: Any,
+) -> Tensor:
     _check(name, x, n)
     kernel = sizes(name, "kernel_size", kernel_size, n)
     stride = kernel if stride is None else sizes(name, "stride", stride, n)
     padding = sizes(name, "padding", padding, n)
-    default = tuple((m - 1) * s + k - 2 * p for m, s, k, p in zip(x.shape[x.ndim - n:], stride, kernel, padding, strict=True))
+    default = tuple(
+        (m - 1) * s + k - 2 * p
+        for m, s, k, p in zip(x.shape[x.ndim - n :], stride, kernel, padding, strict=True)
+    )
     if output_size is None:
         return F.max_unpool(x, indices, default)
     size = tuple(int(v) for v in output_size)[-n:]
     for have, want, s in zip(default, size, stride, strict=True):
         if not have - s < want < have + s:
-            raise ShapeError(f"{name}: output_size {size} is not within one stride {stride} of {default}, the size that these windows cover; "
-                             "give the size of the pooled input")
+            raise ShapeError(
+                f"{name}: output_size {size} is not within one stride {stride} of {default}, the size that "
+                "these windows cover; "
+                "give the size of the pooled input"
+            )
     return F.max_unpool(x, indices, size)
 
 
 def _define_unpool(n: int) -> None:
     name = f"max_unpool{n}d"
 
-    def max_unpool(x: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
-                   output_size: Sequence[int] | None = None) -> Tensor:
+    def max_unpool(
+        x: Tensor,
+        indices: Tensor,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Tensor:
         return _unpool(name, n, x, indices, kernel_size, stride, padding, output_size)
+
     max_unpool.__name__ = name
-    max_unpool.__doc__ = (f"Zeros with each element of `x` at the place in the flattened {n}-d output that `indices` "
-                          f"(from `max_pool{n}d(return_indices=True)`) names.")
+    max_unpool.__doc__ = (
+        f"Zeros with each element of `x` at the place in the flattened {n}-d output that `indices` "
+        f"(from `max_pool{n}d(return_indices=True)`) names."
+    )
     public(f"nn.functional.{name}")(max_unpool)
 
 

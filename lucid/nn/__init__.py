@@ -2,10 +2,12 @@
 
 from . import functional as functional
 from . import init as init
+from . import utils as utils
 from .activation import CELU as CELU
 from .activation import ELU as ELU
 from .activation import GELU as GELU
 from .activation import GLU as GLU
+from .activation import SELU as SELU
 from .activation import Hardshrink as Hardshrink
 from .activation import Hardsigmoid as Hardsigmoid
 from .activation import Hardswish as Hardswish
@@ -15,12 +17,11 @@ from .activation import LogSigmoid as LogSigmoid
 from .activation import LogSoftmax as LogSoftmax
 from .activation import Mish as Mish
 from .activation import PReLU as PReLU
-from .activation import RReLU as RReLU
 from .activation import ReLU as ReLU
 from .activation import ReLU6 as ReLU6
-from .activation import SELU as SELU
-from .activation import SiLU as SiLU
+from .activation import RReLU as RReLU
 from .activation import Sigmoid as Sigmoid
+from .activation import SiLU as SiLU
 from .activation import Softmax as Softmax
 from .activation import Softmax2d as Softmax2d
 from .activation import Softmin as Softmin
@@ -67,16 +68,16 @@ from .linear import Linear as Linear
 from .linear import Unflatten as Unflatten
 from .loss import BCELoss as BCELoss
 from .loss import BCEWithLogitsLoss as BCEWithLogitsLoss
-from .loss import CTCLoss as CTCLoss
 from .loss import CosineEmbeddingLoss as CosineEmbeddingLoss
 from .loss import CrossEntropyLoss as CrossEntropyLoss
+from .loss import CTCLoss as CTCLoss
 from .loss import GaussianNLLLoss as GaussianNLLLoss
 from .loss import HingeEmbeddingLoss as HingeEmbeddingLoss
 from .loss import HuberLoss as HuberLoss
 from .loss import KLDivLoss as KLDivLoss
 from .loss import L1Loss as L1Loss
-from .loss import MSELoss as MSELoss
 from .loss import MarginRankingLoss as MarginRankingLoss
+from .loss import MSELoss as MSELoss
 from .loss import MultiLabelMarginLoss as MultiLabelMarginLoss
 from .loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
 from .loss import MultiMarginLoss as MultiMarginLoss
@@ -138,10 +139,10 @@ from .pooling import MaxUnpool1d as MaxUnpool1d
 from .pooling import MaxUnpool2d as MaxUnpool2d
 from .pooling import MaxUnpool3d as MaxUnpool3d
 from .rnn import GRU as GRU
-from .rnn import GRUCell as GRUCell
 from .rnn import LSTM as LSTM
-from .rnn import LSTMCell as LSTMCell
 from .rnn import RNN as RNN
+from .rnn import GRUCell as GRUCell
+from .rnn import LSTMCell as LSTMCell
 from .rnn import RNNBase as RNNBase
 from .rnn import RNNCell as RNNCell
 from .transformer import Transformer as Transformer
@@ -157,4 +158,3 @@ from .upsampling import Unfold as Unfold
 from .upsampling import Upsample as Upsample
 from .upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from .upsampling import UpsamplingNearest2d as UpsamplingNearest2d
-from . import utils as utils

@@ -38,7 +38,8 @@ class Pass(Function):
 
 
 def _through_node(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, list[int]]:
-    # (values with their differentiable tensors passed through one node, that node or None, the places of those tensors).
+    # (values with their differentiable tensors passed through one node, that node or None, the places of
+    # those tensors).
     places = [i for i, v in enumerate(values) if isinstance(v, Tensor) and v.requires_grad]
     if not places:
         return values, None, places
@@ -54,8 +55,8 @@ def _through_node(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, list[i
 class BackwardHooks:
     """The backward hooks of one call of a module.
 
-    Inputs and outputs each go through one node. A tensor that the module uses twice, or whose output is used twice, so reaches the hooks as
-    one summed gradient.
+    Inputs and outputs each go through one node. A tensor that the module uses twice, or whose output is used
+    twice, so reaches the hooks as one summed gradient.
     """
 
     def __init__(self, module: Any, pre: list[Hook], post: list[Hook]) -> None:
@@ -125,5 +126,6 @@ class BackwardHooks:
 def _checked(name: str, new: Any, size: int) -> tuple[Any, ...]:
     new = new if isinstance(new, (tuple, list)) else (new,)
     if len(new) != size:
-        raise GradError(f"{name}: the hook must return {size} gradients (or None for no change), got {len(new)}")
+        raise GradError(f"{name}: the hook must return {size} gradients (or None for no change), got "
+                        f"{len(new)}")
     return tuple(new)

@@ -15,11 +15,15 @@ from .parameter import Parameter, is_lazy
 EXTRA = "_extra_state"
 
 
-class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` did not find, and what it had no place for."""
-
+class _Keys(NamedTuple):
     missing_keys: list[str]
     unexpected_keys: list[str]
+
+
+class IncompatibleKeys(_Keys):
+    """What `load_state_dict` did not find, and what it had no place for."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
@@ -35,7 +39,8 @@ def _has_extra(module: Any) -> bool:
 
 
 def _slots(module: Any, prefix: str) -> Iterator[tuple[str, Any, str, str]]:
-    # (key, owner, table, name) of every tensor in the state, shared modules and tensors as often as they occur.
+    # (key, owner, table, name) of every tensor in the state, shared modules and tensors as often as they
+    # occur.
     for name, value in module._parameters.items():
         if value is not None:
             yield prefix + name, module, "_parameters", name
@@ -81,8 +86,10 @@ def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> I
     if strict and missing:
         problems.insert(0, f"missing keys: {', '.join(map(repr, missing))}")
     if problems:
-        hint = " (strict=False skips missing and unexpected keys)" if strict and (missing or unexpected) else ""
-        raise LucidError(f"load_state_dict: {type(module).__name__} was left as it was{hint}:\n    " + "\n    ".join(problems))
+        hint = " (strict=False skips missing and unexpected keys)" if strict and (missing
+                                                                                  or unexpected) else ""
+        raise LucidError(f"load_state_dict: {type(module).__name__} was left as it was{hint}:\n    "
+                         + "\n    ".join(problems))
     for owner, table, name, value in writes:
         if table is EXTRA:
             owner.set_extra_state(value)
@@ -110,15 +117,18 @@ def _write(owner: Any, table: str, name: str, value: Any, assign: bool) -> None:
     if assign:
         new = value if isinstance(value, Tensor) else tensor(value)
         if table == "_parameters":
-            new = new if isinstance(new, Parameter) else Parameter(new.detach(), target.requires_grad and is_differentiable(new.dtype))
+            new = new if isinstance(new, Parameter) else Parameter(new.detach(),
+                                                                   target.requires_grad
+                                                                   and is_differentiable(new.dtype))
         owner.__dict__[table][name] = new
         return
     if is_lazy(target):
         target.materialize(tuple(value.shape))
     storage = target.storage
     if isinstance(value, Tensor):
-        same = value.storage.backend is storage.backend
-        array = value.storage.array if same else storage.backend.from_numpy(value.storage.backend.to_numpy(value.storage.array))
+        array, source = value.storage.array, value.storage.backend
+        if source is not storage.backend:
+            array = storage.backend.from_numpy(source.to_numpy(array))
     else:
         array = storage.backend.from_numpy(value)
     storage.array[...] = array.astype(storage.array.dtype, copy=False)

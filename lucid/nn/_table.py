@@ -1,4 +1,4 @@
-"""Modules that only hold the arguments of one function: each is a row (function, arguments with defaults, doc)."""
+"""Modules that only hold the arguments of one function: each is a row of function, arguments, doc."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ REQUIRED = inspect.Parameter.empty
 class FunctionModule(Module):
     """A module that calls `nn.functional.<function>` with the arguments it was made with.
 
-    `class ELU(FunctionModule, function="elu", alpha=1.0, inplace=False)` takes alpha and inplace, in that order, and keeps them as attributes,
-    which may be changed later. Names in `skip` are attributes that the function does not take.
+    `class ELU(FunctionModule, function="elu", alpha=1.0, inplace=False)` takes alpha and inplace, in that
+    order, and keeps them as attributes, which may be changed later. Names in `skip` are attributes that the
+    function does not take.
     """
 
     function: ClassVar[str] = ""
@@ -23,24 +24,27 @@ class FunctionModule(Module):
     passed: ClassVar[tuple[str, ...]] = ()
     shown: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[bool] = False
+    signature: ClassVar[inspect.Signature] = inspect.Signature()
 
-    def __init_subclass__(cls, function: str = "", shown: tuple[str, ...] | None = None, positional: bool = False,
-                          skip: tuple[str, ...] = (), **arguments: Any) -> None:
+    def __init_subclass__(cls, function: str = "", shown: tuple[str, ...] | None = None,
+                          positional: bool = False, skip: tuple[str, ...] = (), **arguments: Any) -> None:
         super().__init_subclass__()
         if not function:
             return
         cls.function, cls.names, cls.positional = function, tuple(arguments), positional
         cls.passed = tuple(n for n in arguments if n != "inplace" and n not in skip)
         cls.shown = tuple(n for n in arguments if n != "inplace") if shown is None else shown
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        cls.__signature__ = inspect.Signature([inspect.Parameter(n, kind, default=d) for n, d in arguments.items()])  # type: ignore[attr-defined]
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(n, either, default=d) for n, d in arguments.items()]
+        cls.signature = inspect.Signature(parameters)
+        cls.__signature__ = cls.signature  # type: ignore[attr-defined]  # what help() and inspect show
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         try:
-            bound = type(self).__signature__.bind(*args, **kwargs)  # type: ignore[attr-defined]
+            bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{type(self).__name__}{type(self).__signature__}: {error}") from None  # type: ignore[attr-defined]
+            raise TypeError(f"{type(self).__name__}{self.signature}: {error}") from None
         bound.apply_defaults()
         for name, value in bound.arguments.items():
             setattr(self, name, value)

@@ -29,7 +29,8 @@ class RReLU(FunctionModule, function="rrelu", lower=1.0 / 8, upper=1.0 / 3, inpl
     """Leaky relu with a slope drawn from [lower, upper) per element in training, their mean in evaluation."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.rrelu(input, self.lower, self.upper, self.training, **({"inplace": True} if self.inplace else {}))
+        return F.rrelu(input, self.lower, self.upper, self.training,
+                       **({"inplace": True} if self.inplace else {}))
 
 
 class ELU(FunctionModule, function="elu", alpha=1.0, inplace=False):
@@ -45,7 +46,10 @@ class SELU(FunctionModule, function="selu", inplace=False):
 
 
 class GELU(FunctionModule, function="gelu", approximate="none"):
-    """x times the normal distribution function of x (Hendrycks and Gimpel 2016); approximate="tanh" uses their tanh formula."""
+    """x times the normal distribution function of x (Hendrycks and Gimpel 2016).
+
+    approximate="tanh" uses their formula with tanh.
+    """
 
 
 class SiLU(FunctionModule, function="silu", inplace=False):
@@ -125,14 +129,16 @@ class Softmax2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: expected an input of 3 or 4 dimensions, got shape {tuple(input.shape)}")
+            raise ShapeError("Softmax2d: expected an input of 3 or 4 dimensions, got shape "
+                             f"{tuple(input.shape)}")
         return F.softmax(input, dim=-3)
 
 
 class PReLU(Module):
-    """x where x > 0, else weight x; weight: [num_parameters], one for all channels or one for each (dimension 1)."""
+    """x where x > 0, else weight x. weight: [num_parameters], one for all channels or one for each."""
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None,
+                 dtype: Any = None) -> None:
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
         self.weight = empty_parameter((num_parameters,), device, dtype)

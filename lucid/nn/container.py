@@ -46,7 +46,7 @@ class _Numbered(Module):
         return self._values()[_place(self, index, len(self))]
 
     def _like(self, items: list[tuple[str, Any]]) -> Any:
-        return type(self)([m for _, m in items])
+        return type(self)([m for _, m in items])  # type: ignore[call-arg]
 
     def __setitem__(self, index: Any, module: Module) -> None:
         name = list(self._modules)[_place(self, index, len(self))]
@@ -78,7 +78,8 @@ class _Numbered(Module):
         """The container itself, with a module before position `index`."""
         values = self._values()
         if not -len(values) <= index <= len(values):
-            raise IndexRangeError(f"{type(self).__name__}: index {index} is out of range for {len(values)} entries")
+            raise IndexRangeError(f"{type(self).__name__}: index {index} is out of range for {len(values)} "
+                                  "entries")
         values.insert(index, module)
         self._replace(values)
         return self
@@ -104,9 +105,9 @@ class Sequential(_Numbered):
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
-        named = args[0].items() if len(args) == 1 and isinstance(args[0], Mapping) else ((str(i), m) for i, m in enumerate(args))
-        for name, module in named:
-            self.add_module(name, module)
+        single = len(args) == 1 and isinstance(args[0], Mapping)
+        for name, module in args[0].items() if single else enumerate(args):
+            self.add_module(str(name), module)
 
     def _like(self, items: list[tuple[str, Any]]) -> Any:
         return type(self)(dict(items))
@@ -152,7 +153,8 @@ class ModuleList(_Numbered):
                 groups.append([i, i, text])
         if not groups:
             return "ModuleList()"
-        lines = [f"({a}): {_indent(t)}" if a == b else f"({a}-{b}): {b - a + 1} x {_indent(t)}" for a, b, t in groups]
+        lines = [f"({a}): {_indent(t)}" if a == b else f"({a}-{b}): {b - a + 1} x {_indent(t)}" for a, b,
+                 t in groups]
         return "ModuleList(\n  " + "\n  ".join(lines) + "\n)"
 
 

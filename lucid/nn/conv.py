@@ -32,21 +32,28 @@ class _ConvNd(Module):
     """What the convolutions share: sizes, parameters, and their initial values."""
 
     nd: ClassVar[int]
+    weight: Any
+    bias: Any
     transposed: ClassVar[bool] = False
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size, padding: Size | str, dilation: Size,
-                 output_padding: Size, groups: int, bias: bool, padding_mode: str, device: Any, dtype: Any) -> None:
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size,
+                 padding: Size | str, dilation: Size, output_padding: Size, groups: int, bias: bool,
+                 padding_mode: str, device: Any, dtype: Any) -> None:
         super().__init__()
         name, n = type(self).__name__, self.nd
         if groups <= 0 or in_channels % groups or out_channels % groups:
-            raise ShapeError(f"{name}: in_channels={in_channels} and out_channels={out_channels} must be multiples of groups={groups}")
+            raise ShapeError(f"{name}: in_channels={in_channels} and out_channels={out_channels} must be "
+                             f"multiples of groups={groups}")
         if padding_mode not in _MODES or (self.transposed and padding_mode != "zeros"):
-            raise ShapeError(f"{name}: padding_mode must be {'zeros' if self.transposed else 'one of ' + ', '.join(_MODES)}, got "
+            raise ShapeError(f"{name}: padding_mode must be "
+                             f"{'zeros' if self.transposed else 'one of ' + ', '.join(_MODES)}, got "
                              f"{padding_mode!r}")
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ShapeError(f"{name}: padding must be a number, a tuple, 'same' or 'valid', got {padding!r}")
-        self.in_channels, self.out_channels, self.groups, self.padding_mode = in_channels, out_channels, groups, padding_mode
-        self.kernel_size, self.stride, self.dilation = (tuple_of(n, v) for v in (kernel_size, stride, dilation))
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.groups, self.padding_mode = groups, padding_mode
+        self.kernel_size, self.stride, self.dilation = (tuple_of(n, v)
+                                                        for v in (kernel_size, stride, dilation))
         self.output_padding = tuple_of(n, output_padding)
         self.padding: Any = padding if isinstance(padding, str) else tuple_of(n, padding)
         if padding == "same" and any(s != 1 for s in self.stride):
@@ -81,12 +88,14 @@ class _ConvNd(Module):
 
     def _conv(self, function: Any, input: Tensor) -> Tensor:
         if self.padding_mode == "zeros":
-            return function(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+            return function(input, self.weight, self.bias, self.stride, self.padding, self.dilation,
+                            self.groups)
         input = F.pad(input, self._border, mode=self.padding_mode)
         return function(input, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text = f"{self.in_channels}, {self.out_channels}"
+        text += f", kernel_size={self.kernel_size}, stride={self.stride}"
         if self.padding != (0,) * self.nd:
             text += f", padding={self.padding}"
         if self.dilation != (1,) * self.nd:
@@ -101,10 +110,11 @@ class _ConvNd(Module):
 
 
 class _Conv(_ConvNd):
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size | str = 0,
-                 dilation: Size = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
-                 dtype: Any = None) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode, device, dtype)
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
+                 padding: Size | str = 0, dilation: Size = 1, groups: int = 1, bias: bool = True,
+                 padding_mode: str = "zeros", device: Any = None, dtype: Any = None) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
+                         padding_mode, device, dtype)
 
 
 class Conv1d(_Conv):
@@ -142,11 +152,12 @@ class Conv3d(_Conv):
 class _ConvTranspose(_ConvNd):
     transposed = True
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size = 0,
-                 output_padding: Size = 0, groups: int = 1, bias: bool = True, dilation: Size = 1, padding_mode: str = "zeros",
-                 device: Any = None, dtype: Any = None) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias, padding_mode,
-                         device, dtype)
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
+                 padding: Size = 0, output_padding: Size = 0, groups: int = 1, bias: bool = True,
+                 dilation: Size = 1, padding_mode: str = "zeros", device: Any = None,
+                 dtype: Any = None) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding,
+                         groups, bias, padding_mode, device, dtype)
 
     def _extra(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
         # The output padding that gives `output_size`, or the layer's own.
@@ -155,15 +166,18 @@ class _ConvTranspose(_ConvNd):
         n = self.nd
         wanted = tuple(output_size)[-n:]
         sizes = input.shape[-n:]
-        least = [(sizes[i] - 1) * self.stride[i] - 2 * self.padding[i] + self.dilation[i] * (self.kernel_size[i] - 1) + 1 for i in range(n)]
-        if len(wanted) != n or any(not a <= b < a + s for a, b, s in zip(least, wanted, self.stride, strict=True)):
+        least = [(sizes[i] - 1) * self.stride[i] - 2 * self.padding[i] + self.dilation[i]
+                 * (self.kernel_size[i] - 1) + 1 for i in range(n)]
+        if len(wanted) != n or any(not a <= b < a + s for a, b,
+                                   s in zip(least, wanted, self.stride, strict=True)):
             raise ShapeError(f"{type(self).__name__}: output_size must lie between {least} and "
-                             f"{[a + s - 1 for a, s in zip(least, self.stride, strict=True)]}, got {list(wanted)}")
+                             f"{[a + s - 1 for a, s in zip(least, self.stride, strict=True)]}, got "
+                             f"{list(wanted)}")
         return tuple(b - a for a, b in zip(least, wanted, strict=True))
 
     def _apply_conv(self, function: Any, input: Tensor, output_size: Sequence[int] | None) -> Tensor:
-        return function(input, self.weight, self.bias, self.stride, self.padding, self._extra(input, output_size), self.groups,
-                        self.dilation)
+        return function(input, self.weight, self.bias, self.stride, self.padding,
+                        self._extra(input, output_size), self.groups, self.dilation)
 
 
 class ConvTranspose1d(_ConvTranspose):
@@ -176,7 +190,10 @@ class ConvTranspose1d(_ConvTranspose):
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """The adjoint of a cross-correlation: [N, in, H, W] -> [N, out, H', W']; weight [in, out / groups, kh, kw]."""
+    """The adjoint of a cross-correlation: [N, in, H, W] -> [N, out, H', W'].
+
+    weight: [in, out / groups, kh, kw].
+    """
 
     nd = 2
 
@@ -185,7 +202,10 @@ class ConvTranspose2d(_ConvTranspose):
 
 
 class ConvTranspose3d(_ConvTranspose):
-    """The adjoint of a cross-correlation: [N, in, D, H, W] -> [N, out, D', H', W']; weight [in, out / groups, kd, kh, kw]."""
+    """The adjoint of a cross-correlation: [N, in, D, H, W] -> [N, out, D', H', W'].
+
+    weight: [in, out / groups, kd, kh, kw].
+    """
 
     nd = 3
 
@@ -196,9 +216,10 @@ class ConvTranspose3d(_ConvTranspose):
 class _LazyConv(LazyModuleMixin):
     """Takes `in_channels` from the first input."""
 
-    def __init__(self, out_channels: int, kernel_size: Size, *args: Any, bias: bool = True, device: Any = None, dtype: Any = None,
-                 **kwargs: Any) -> None:
-        # Sizes as if there were as many input channels as groups; the weight has no shape until the first call.
+    def __init__(self, out_channels: int, kernel_size: Size, *args: Any, bias: bool = True,
+                 device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
+        # Sizes as if there were as many input channels as groups; the weight has no shape until the first
+        # call.
         groups = kwargs.get("groups", args[_GROUPS_AT] if len(args) > _GROUPS_AT else 1)
         super().__init__(groups, out_channels, kernel_size, *args, bias=False, **kwargs)
         self.in_channels = 0
@@ -210,15 +231,18 @@ class _LazyConv(LazyModuleMixin):
         """Nothing; gives the parameters their shapes."""
         self.in_channels = input.shape[-self.nd - 1]
         if self.in_channels % self.groups:
-            raise ShapeError(f"{type(self).__name__}: the input's {self.in_channels} channels must be a multiple of groups={self.groups}")
-        first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
+            raise ShapeError(f"{type(self).__name__}: the input's {self.in_channels} channels must be a "
+                             f"multiple of groups={self.groups}")
+        first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels,
+                                                                                       self.in_channels)
         self.weight.materialize((first, second // self.groups, *self.kernel_size))
         if self.bias is not None:
             self.bias.materialize((self.out_channels,))
         self.reset_parameters()
 
 
-# Where `groups` stands behind kernel_size: (stride, padding, dilation, groups) and (stride, padding, output_padding, groups).
+# Where `groups` stands behind kernel_size: (stride, padding, dilation, groups) and (stride, padding,
+# output_padding, groups).
 _GROUPS_AT = 3
 
 

@@ -9,5 +9,6 @@ class CosineSimilarity(FunctionModule, function="cosine_similarity", shown=(), d
     """x1 . x2 / (|x1| |x2|) along `dim`."""
 
 
-class PairwiseDistance(FunctionModule, function="pairwise_distance", shown=(), p=2.0, eps=1e-6, keepdim=False):
+class PairwiseDistance(FunctionModule, function="pairwise_distance", shown=(), p=2.0, eps=1e-6,
+                       keepdim=False):
     """The p-norm of x1 - x2 + eps along the last dimension."""

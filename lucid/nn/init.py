@@ -1,4 +1,4 @@
-"""Initial values of parameters, written in place under no_grad; each function returns the tensor it was given."""
+"""Initial values of parameters, written in place and not recorded; each function returns its tensor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from ..errors import ShapeError
 from ..storage.random import Generator, generator_for
 from ..tensor import Tensor
 
-# Recommended gains: 5/3 for tanh (Saxe et al. 2014), sqrt(2) for relu (He et al. 2015), 3/4 for selu, which keeps self-normalising nets stable.
-_GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0, "conv_transpose2d": 1.0,
-          "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
+# Recommended gains: 5/3 for tanh (Saxe et al. 2014), sqrt(2) for relu (He et al. 2015), 3/4 for selu, which
+# keeps self-normalising nets stable.
+_GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
+          "conv_transpose2d": 1.0, "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0,
+          "relu": math.sqrt(2.0), "selu": 0.75}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -26,7 +28,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
             raise ShapeError(f"calculate_gain: the negative slope must be a number, got {slope!r}")
         return math.sqrt(2.0 / (1.0 + slope**2))
     if nonlinearity not in _GAINS:
-        raise ShapeError(f"calculate_gain: expected leaky_relu or one of {', '.join(_GAINS)}, got {nonlinearity!r}")
+        raise ShapeError(f"calculate_gain: expected leaky_relu or one of {', '.join(_GAINS)}, got "
+                         f"{nonlinearity!r}")
     return _GAINS[nonlinearity]
 
 
@@ -43,7 +46,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
     return _fill(tensor, draw.uniform(tensor.shape, a, b, tensor.dtype))
 
 
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0,
+            generator: Generator | None = None) -> Tensor:
     """The tensor, filled from the normal distribution."""
     draw = generator_for(generator, tensor.storage.backend)
     return _fill(tensor, draw.normal(tensor.shape, mean, std, tensor.dtype))
@@ -51,7 +55,10 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Generator | None = None) -> Tensor:
-    """The tensor, filled from the normal distribution cut off outside of [a, b], by the inverse of its distribution function."""
+    """The tensor, filled from the normal distribution cut off outside of [a, b].
+
+    Drawn by the inverse of its distribution function.
+    """
     backend = tensor.storage.backend
     special = backend.scipy("special")
     low, high = (0.5 * (1.0 + math.erf((v - mean) / (std * math.sqrt(2.0)))) for v in (a, b))
@@ -83,10 +90,10 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The convolution weight [out, in, k...], filled so that the first channels of each group pass unchanged."""
+    """The convolution weight [out, in, k...], under which the first channels of each group pass unchanged."""
     if tensor.ndim not in (3, 4, 5) or tensor.shape[0] % groups:
-        raise ShapeError(f"dirac_: expected a weight of 3 to 5 dimensions whose first size is a multiple of groups={groups}, got shape "
-                         f"{tuple(tensor.shape)}")
+        raise ShapeError("dirac_: expected a weight of 3 to 5 dimensions whose first size is a multiple of "
+                         f"groups={groups}, got shape {tuple(tensor.shape)}")
     values = tensor.storage.backend.xp.zeros(tensor.shape, dtype=tensor.dtype)
     per = tensor.shape[0] // groups
     centre = tuple(n // 2 for n in tensor.shape[2:])
@@ -98,7 +105,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
-        raise ShapeError(f"init: fan in and fan out need a weight of at least 2 dimensions, got shape {tuple(tensor.shape)}")
+        raise ShapeError("init: fan in and fan out need a weight of at least 2 dimensions, got shape "
+                         f"{tuple(tensor.shape)}")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
@@ -139,7 +147,7 @@ def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinea
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """The weight [rows, ...], a (semi-)orthogonal matrix [rows, rest] times `gain` (Saxe et al. 2014, arXiv:1312.6120)."""
+    """The weight [rows, ...], a (semi-)orthogonal matrix [rows, rest] times `gain` (Saxe et al. 2014)."""
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_: expected at least 2 dimensions, got shape {tuple(tensor.shape)}")
     if not tensor.numel():

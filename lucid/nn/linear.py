@@ -28,14 +28,16 @@ class Identity(Module):
 class Linear(Module):
     """x weight^T + bias: [..., in_features] -> [..., out_features].
 
-    weight: [out_features, in_features], bias: [out_features], both uniform in +-1 / sqrt(in_features) at first.
+    weight: [out_features, in_features], bias: [out_features], both uniform in +-1 / sqrt(in_features) at
+    first.
 
     >>> import lucid
     >>> lucid.nn.Linear(3, 2)(lucid.zeros(5, 3)).shape
     (5, 2)
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
+                 dtype: Any = None) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = empty_parameter((out_features, in_features), device, dtype)
@@ -53,14 +55,15 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return (f"in_features={self.in_features}, out_features={self.out_features}, "
+                f"bias={self.bias is not None}")
 
 
 class Bilinear(Module):
     """x1^T weight x2 + bias: [..., in1], [..., in2] -> [..., out]. weight: [out, in1, in2]."""
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None,
-                 dtype: Any = None) -> None:
+    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
+                 device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         if in1_features <= 0:
             raise ShapeError(f"Bilinear: in1_features must be above 0, got {in1_features}")
@@ -80,14 +83,16 @@ class Bilinear(Module):
         return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return (f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
-                f"bias={self.bias is not None}")
+        return (f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+                f"out_features={self.out_features}, bias={self.bias is not None}")
 
 
 class LazyLinear(LazyModuleMixin, Linear):
     """A Linear that takes `in_features` from its first input."""
 
     cls_to_become = Linear
+    weight: Any
+    bias: Any
 
     def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(0, 0, False)

@@ -11,7 +11,8 @@ from .distance import PairwiseDistance
 
 
 class _Loss(FunctionModule):
-    # size_average and reduce are PyTorch's old form of reduction; tensors are registered as buffers, so that .to() moves them.
+    # size_average and reduce are PyTorch's old form of reduction; tensors are registered as buffers, so that
+    # .to() moves them.
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         d = self.__dict__
@@ -29,8 +30,8 @@ _OLD: dict[str, Any] = {"size_average": None, "reduce": None, "reduction": "mean
 _SKIP: dict[str, Any] = {"skip": ("size_average", "reduce"), "shown": ()}
 
 
-class CrossEntropyLoss(_Loss, function="cross_entropy", **_SKIP, weight=None, size_average=None, ignore_index=-100, reduce=None,
-                       reduction="mean", label_smoothing=0.0):
+class CrossEntropyLoss(_Loss, function="cross_entropy", **_SKIP, weight=None, size_average=None,
+                       ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
     """Cross entropy of logits and class indices or probabilities.
 
     >>> import lucid
@@ -40,7 +41,8 @@ class CrossEntropyLoss(_Loss, function="cross_entropy", **_SKIP, weight=None, si
     """
 
 
-class NLLLoss(_Loss, function="nll_loss", **_SKIP, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+class NLLLoss(_Loss, function="nll_loss", **_SKIP, weight=None, size_average=None, ignore_index=-100,
+              reduce=None, reduction="mean"):
     """Negative log likelihood of class indices under log probabilities."""
 
 
@@ -64,7 +66,8 @@ class BCELoss(_Loss, function="binary_cross_entropy", **_SKIP, weight=None, **_O
     """Binary cross entropy of probabilities."""
 
 
-class BCEWithLogitsLoss(_Loss, function="binary_cross_entropy_with_logits", **_SKIP, weight=None, **_OLD, pos_weight=None):
+class BCEWithLogitsLoss(_Loss, function="binary_cross_entropy_with_logits", **_SKIP, weight=None, **_OLD,
+                        pos_weight=None):
     """Binary cross entropy of logits."""
 
 
@@ -76,8 +79,8 @@ class GaussianNLLLoss(_Loss, function="gaussian_nll_loss", **_SKIP, full=False, 
     """Negative log likelihood of a normal distribution with given mean and variance."""
 
 
-class PoissonNLLLoss(_Loss, function="poisson_nll_loss", **_SKIP, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None,
-                     reduction="mean"):
+class PoissonNLLLoss(_Loss, function="poisson_nll_loss", **_SKIP, log_input=True, full=False,
+                     size_average=None, eps=1e-8, reduce=None, reduction="mean"):
     """Negative log likelihood of a Poisson distribution."""
 
 
@@ -109,13 +112,16 @@ class CosineEmbeddingLoss(_Loss, function="cosine_embedding_loss", **_SKIP, marg
     """1 - cos for targets of 1, max(0, cos - margin) for targets of -1."""
 
 
-class TripletMarginLoss(_Loss, function="triplet_margin_loss", **_SKIP, margin=1.0, p=2.0, eps=1e-6, swap=False, **_OLD):
+class TripletMarginLoss(_Loss, function="triplet_margin_loss", **_SKIP, margin=1.0, p=2.0, eps=1e-6,
+                        swap=False, **_OLD):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
 
 
-class TripletMarginWithDistanceLoss(_Loss, function="triplet_margin_with_distance_loss", **_SKIP, distance_function=None, margin=1.0,
-                                    swap=False, reduction="mean"):
+class TripletMarginWithDistanceLoss(_Loss, function="triplet_margin_with_distance_loss", **_SKIP,
+                                    distance_function=None, margin=1.0, swap=False, reduction="mean"):
     """The triplet margin loss with any distance; PairwiseDistance by default."""
+
+    distance_function: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

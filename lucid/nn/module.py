@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
@@ -20,7 +21,7 @@ _TABLES = ("_parameters", "_buffers", "_modules")
 
 
 class Module:
-    """A layer or model: holds parameters, buffers and other modules, which are registered as they are assigned.
+    """A layer or model: holds parameters, buffers and modules, which are registered as they are assigned.
 
     Subclasses call `super().__init__()` first and define `forward`.
 
@@ -43,16 +44,17 @@ class Module:
     forward: Callable[..., Any]
 
     def __init__(self) -> None:
-        self.__dict__.update(
-            training=True, _parameters={}, _buffers={}, _modules={}, _non_persistent_buffers_set=set(),
-            _forward_pre_hooks=HookTable(), _forward_hooks=HookTable(), _backward_pre_hooks=HookTable(), _backward_hooks=HookTable(),
-        )
+        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
+                             _non_persistent_buffers_set=set(), _forward_pre_hooks=HookTable(),
+                             _forward_hooks=HookTable(), _backward_pre_hooks=HookTable(),
+                             _backward_hooks=HookTable())
 
     # ---- calling ----
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         d = self.__dict__
-        if not (d["_forward_hooks"] or d["_forward_pre_hooks"] or d["_backward_hooks"] or d["_backward_pre_hooks"]):
+        if not (d["_forward_hooks"] or d["_forward_pre_hooks"] or d["_backward_hooks"]
+                or d["_backward_pre_hooks"]):
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
 
@@ -67,13 +69,15 @@ class Module:
                     continue
                 if with_kwargs:
                     if not (isinstance(new, tuple) and len(new) == 2):
-                        raise DtypeError(f"forward_pre_hook: with_kwargs=True must return (args, kwargs) or None, got {type(new).__name__}")
+                        raise DtypeError("forward_pre_hook: with_kwargs=True must return (args, kwargs) or "
+                                         f"None, got {type(new).__name__}")
                     args, kwargs = new
                 else:
                     args = new if isinstance(new, tuple) else (new,)
             backward = None
             if d["_backward_hooks"] or d["_backward_pre_hooks"]:
-                backward = _hooks.BackwardHooks(self, list(d["_backward_pre_hooks"].values()), list(d["_backward_hooks"].values()))
+                backward = _hooks.BackwardHooks(self, list(d["_backward_pre_hooks"].values()),
+                                                list(d["_backward_hooks"].values()))
                 args = backward.inputs(args)
             result = self.forward(*args, **kwargs)
             for key, (hook, with_kwargs, _) in list(d["_forward_hooks"].items()):
@@ -85,66 +89,82 @@ class Module:
             # Hooks with always_call run although the call failed; their own errors do not hide the first one.
             for key, (hook, with_kwargs, always) in list(d["_forward_hooks"].items()):
                 if always and key not in called:
-                    try:
+                    with contextlib.suppress(Exception):
                         hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
-                    except Exception:  # noqa: S110
-                        pass
             raise
 
     def _unimplemented(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__}: defines no forward; write def forward(self, ...) in the class")
+        raise NotImplementedError(f"{type(self).__name__}: defines no forward; write def forward(self, ...) "
+                                  "in the class")
 
     forward = _unimplemented
 
     # ---- hooks ----
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
-        """A handle; `hook(module, args)` (or `(module, args, kwargs)`) runs before forward and may return new arguments."""
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
+                                  with_kwargs: bool = False) -> RemovableHandle:
+        """A handle; `hook(module, args)` runs before forward and may return new arguments.
+
+        with_kwargs: `hook(module, args, kwargs)`, which may return new (args, kwargs).
+        """
         return _hooks.add(self.__dict__["_forward_pre_hooks"], (hook, with_kwargs, False), prepend)
 
-    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False,
-                              always_call: bool = False) -> RemovableHandle:
-        """A handle; `hook(module, args, output)` (or `(module, args, kwargs, output)`) runs after forward and may return another output."""
+    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
+                              with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
+        """A handle; `hook(module, args, output)` runs after forward and may return another output.
+
+        with_kwargs: `hook(module, args, kwargs, output)`. always_call: also when the call fails.
+        """
         return _hooks.add(self.__dict__["_forward_hooks"], (hook, with_kwargs, always_call), prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """A handle; `hook(module, grad_input, grad_output)` runs when the gradients of the positional inputs are known and may return new ones.
+        """A handle; `hook(module, grad_input, grad_output)` runs in backward and may return new grad_input.
 
-        A gradient is the sum over all uses of that input inside the module, and of that output outside of it. None stands for an input or
-        output that gets none.
+        They are tuples, for the positional inputs and the outputs. A gradient is the sum over all uses of
+        that input inside the module, and of that output outside of it. None stands for an input or output
+        that gets none.
         """
         return _hooks.add(self.__dict__["_backward_hooks"], hook, prepend)
 
     register_backward_hook = register_full_backward_hook
 
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """A handle; `hook(module, grad_output)` runs before the module's backward and may return new gradients."""
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any],
+                                        prepend: bool = False) -> RemovableHandle:
+        """A handle; `hook(module, grad_output)` runs before the module's backward and may return new ones."""
         return _hooks.add(self.__dict__["_backward_pre_hooks"], hook, prepend)
 
     # ---- registration ----
 
     def _check_name(self, what: str, name: str, table: str) -> None:
         if "_parameters" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__}: cannot assign a {what} before Module.__init__(); call super().__init__() first")
+            raise AttributeError(f"{type(self).__name__}: cannot assign a {what} before Module.__init__(); "
+                                 "call super().__init__() first")
         if not isinstance(name, str) or not name or "." in name:
             raise KeyError(f"{what}: the name must be a non-empty string without '.', got {name!r}")
         if hasattr(self, name) and name not in self.__dict__[table]:
-            raise KeyError(f"{what}: {type(self).__name__} already has an attribute {name!r}; choose another name or delete it first")
+            raise KeyError(f"{what}: {type(self).__name__} already has an attribute {name!r}; choose another "
+                           "name or delete it first")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Nothing; adds a parameter (None: a name kept free, absent from parameters() and state_dict())."""
         self._check_name("parameter", name, "_parameters")
         if param is not None and not isinstance(param, Parameter):
-            raise DtypeError(f"register_parameter: {name!r} must be a Parameter or None, got {type(param).__name__}; use nn.Parameter(...)")
+            raise DtypeError(f"register_parameter: {name!r} must be a Parameter or None, got "
+                             f"{type(param).__name__}; use nn.Parameter(...)")
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Nothing; adds a tensor that is part of the state but not trained. Not in state_dict() when not `persistent`."""
+        """Nothing; adds a tensor that is part of the state but not trained.
+
+        It is left out of state_dict() when not `persistent`.
+        """
         self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise DtypeError(f"register_buffer: {name!r} must be a Tensor or None, got {type(tensor).__name__}")
+            raise DtypeError(f"register_buffer: {name!r} must be a Tensor or None, got "
+                             f"{type(tensor).__name__}")
         self._buffers[name] = tensor
-        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
+        (self._non_persistent_buffers_set.discard if persistent
+         else self._non_persistent_buffers_set.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Nothing; adds a child module."""
@@ -169,13 +189,16 @@ class Module:
         elif "_parameters" in d and (name in d["_parameters"] or name in d["_modules"]):
             table = "_parameters" if name in d["_parameters"] else "_modules"
             if value is not None:
-                raise DtypeError(f"{type(self).__name__}.{name} is a {'parameter' if table == '_parameters' else 'module'}; assign "
-                                 f"{'an nn.Parameter' if table == '_parameters' else 'a Module'} or None, got {type(value).__name__} "
+                raise DtypeError(f"{type(self).__name__}.{name} is a "
+                                 f"{'parameter' if table == '_parameters' else 'module'}; assign "
+                                 f"{'an nn.Parameter' if table == '_parameters' else 'a Module'} or None, "
+                                 f"got {type(value).__name__} "
                                  f"(del it first to use the name for something else)")
             d[table][name] = None
         elif "_buffers" in d and name in d["_buffers"]:
             if value is not None and not isinstance(value, Tensor):
-                raise DtypeError(f"{type(self).__name__}.{name} is a buffer; assign a Tensor or None, got {type(value).__name__}")
+                raise DtypeError(f"{type(self).__name__}.{name} is a buffer; assign a Tensor or None, got "
+                                 f"{type(value).__name__}")
             d["_buffers"][name] = value
         else:
             object.__setattr__(self, name, value)
@@ -184,7 +207,8 @@ class Module:
         # An attribute that becomes a parameter (buffer, module) leaves its old place.
         d = self.__dict__
         if "_parameters" not in d:
-            raise AttributeError(f"{type(self).__name__}: cannot assign {name!r} before Module.__init__(); call super().__init__() first")
+            raise AttributeError(f"{type(self).__name__}: cannot assign {name!r} before Module.__init__(); "
+                                 "call super().__init__() first")
         d.pop(name, None)
         for other in _TABLES:
             if other != table:
@@ -215,8 +239,9 @@ class Module:
 
     # ---- what it holds ----
 
-    def named_modules(self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
-        """(dotted name, module) for itself ('') and every module below, in order of registration, each once."""
+    def named_modules(self, memo: set[Any] | None = None, prefix: str = "",
+                      remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+        """(dotted name, module) for itself ('') and every module below, in order, each once."""
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -243,9 +268,11 @@ class Module:
         """The direct children, each once."""
         return (m for _, m in self.named_children())
 
-    def _named_members(self, table: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def _named_members(self, table: str, prefix: str, recurse: bool,
+                       remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         seen = set()
-        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        modules = self.named_modules(prefix=prefix,
+                                     remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in modules:
             for name, value in module.__dict__[table].items():
                 if value is None or id(value) in seen:
@@ -254,7 +281,8 @@ class Module:
                     seen.add(id(value))
                 yield f"{path}.{name}" if path else name, value
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, prefix: str = "", recurse: bool = True,
+                         remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
         """(dotted name, parameter) for every parameter, each once."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
@@ -267,7 +295,8 @@ class Module:
         """
         return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True,
+                      remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(dotted name, buffer) for every buffer, each once."""
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
@@ -281,8 +310,8 @@ class Module:
         for part in target.split(".") if target else ():
             found = module._modules.get(part)
             if found is None:
-                raise AttributeError(f"get_submodule({target!r}): {type(module).__name__} has no module {part!r} (it has "
-                                     f"{', '.join(module._modules) or 'none'})")
+                raise AttributeError(f"get_submodule({target!r}): {type(module).__name__} has no module "
+                                     f"{part!r} (it has {', '.join(module._modules) or 'none'})")
             module = found
         return module
 
@@ -307,25 +336,32 @@ class Module:
         module = self.get_submodule(path)
         found = module.__dict__[table]
         if name not in found:
-            raise AttributeError(f"get_{what}({target!r}): {type(module).__name__} has no {what} {name!r} (it has "
-                                 f"{', '.join(found) or 'none'})")
+            raise AttributeError(f"get_{what}({target!r}): {type(module).__name__} has no {what} {name!r} "
+                                 f"(it has {', '.join(found) or 'none'})")
         return found[name]
 
     # ---- state ----
 
-    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """Dotted name -> tensor for all parameters and persistent buffers. The tensors are detached but share memory with the module's."""
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "",
+                   keep_vars: bool = False) -> Any:
+        """Dotted name -> tensor for all parameters and persistent buffers.
+
+        The tensors are detached but share memory with the module's.
+        """
         if args:
-            destination, prefix, keep_vars = (*args, *(destination, prefix, keep_vars)[len(args):])
+            given: tuple[Any, ...] = (destination, prefix, keep_vars)
+            destination, prefix, keep_vars = (*args, *given[len(args):])
         destination = OrderedDict() if destination is None else destination
         _state.collect(self, destination, prefix, keep_vars)
         return destination
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> _state.IncompatibleKeys:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True,
+                        assign: bool = False) -> _state.IncompatibleKeys:
         """(missing_keys, unexpected_keys), after copying the tensors into parameters and buffers.
 
-        Everything is checked first: an error lists all keys that are missing or unexpected and all shapes that differ, and leaves the module as
-        it was. strict=False accepts missing and unexpected keys, not other shapes. `assign` puts the given tensors in place of the old ones.
+        Everything is checked first: an error lists all keys that are missing or unexpected and all shapes
+        that differ, and leaves the module as it was. strict=False accepts missing and unexpected keys, not
+        other shapes. `assign` puts the given tensors in place of the old ones.
         """
         return _state.load(self, state_dict, strict, assign)
 
@@ -335,7 +371,8 @@ class Module:
 
     def set_extra_state(self, state: Any) -> None:
         """Nothing; takes what `get_extra_state` gave."""
-        raise NotImplementedError(f"{type(self).__name__}: has no set_extra_state for the extra state in the state_dict")
+        raise NotImplementedError(f"{type(self).__name__}: has no set_extra_state for the extra state in the "
+                                  "state_dict")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Module.__init__(self)
@@ -368,7 +405,8 @@ class Module:
                     p.data = new
                     p.grad = None if grad is None else fn(grad.detach())
             else:
-                raise DtypeError(f"{type(self).__name__}.{name}: a parameter that requires grad cannot become {new.dtype.name}")
+                raise DtypeError(f"{type(self).__name__}.{name}: a parameter that requires grad cannot "
+                                 f"become {new.dtype.name}")
         for name, b in self._buffers.items():
             if b is not None:
                 self._buffers[name] = fn(b)
@@ -384,7 +422,8 @@ class Module:
             raise DtypeError(f"Module.to: expected a floating or complex dtype, got {dtype.name}")
 
         def move(t: Tensor) -> Tensor:
-            return t.to(device=device, dtype=dtype if dtype is not None and is_differentiable(t.dtype) else None)
+            return t.to(device=device,
+                        dtype=dtype if dtype is not None and is_differentiable(t.dtype) else None)
         return self._apply(move)
 
     def type(self, dst_type: Any) -> Self:
@@ -477,7 +516,8 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     kwargs.pop("non_blocking", None)
     kwargs.pop("memory_format", None)
     if kwargs:
-        raise TypeError(f"Module.to: unexpected arguments {', '.join(kwargs)}; it takes device, dtype or a tensor")
+        raise TypeError(f"Module.to: unexpected arguments {', '.join(kwargs)}; it takes device, dtype or a "
+                        "tensor")
     for a in args:
         if isinstance(a, Tensor):
             device, dtype = a.device, a.dtype

@@ -20,15 +20,18 @@ class _NormBase(Module):
 
     dims: ClassVar[tuple[int, ...]]
 
-    def __init__(self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool, device: Any,
-                 dtype: Any, bias: bool) -> None:
+    def __init__(self, num_features: int, eps: float, momentum: float | None, affine: bool,
+                 track_running_stats: bool, device: Any, dtype: Any, bias: bool) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.register_parameter("weight", empty_parameter((num_features,), device, dtype) if affine else None)
-        self.register_parameter("bias", empty_parameter((num_features,), device, dtype) if affine and bias else None)
-        self.register_buffer("running_mean", zeros((num_features,), device, dtype) if track_running_stats else None)
-        self.register_buffer("running_var", ones((num_features,), device, dtype) if track_running_stats else None)
+        self.register_parameter("bias", empty_parameter((num_features,), device, dtype) if affine and bias
+                                else None)
+        self.register_buffer("running_mean",
+                             zeros((num_features,), device, dtype) if track_running_stats else None)
+        self.register_buffer("running_var", ones((num_features,), device, dtype) if track_running_stats
+                             else None)
         self.register_buffer("num_batches_tracked", tensor(0, device=device) if track_running_stats else None)
         self.reset_parameters()
 
@@ -49,23 +52,26 @@ class _NormBase(Module):
 
     def _check(self, input: Tensor) -> None:
         if input.ndim not in self.dims:
-            raise ShapeError(f"{type(self).__name__}: expected an input of {' or '.join(map(str, self.dims))} dimensions, got shape "
+            raise ShapeError(f"{type(self).__name__}: expected an input of "
+                             f"{' or '.join(map(str, self.dims))} dimensions, got shape "
                              f"{tuple(input.shape)}")
 
     def extra_repr(self) -> str:
-        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, bias={self.bias is not None}, "
-                f"track_running_stats={self.track_running_stats}")
+        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+                f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
 
 
 class _BatchNorm(_NormBase):
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+                 affine: bool = True, track_running_stats: bool = True, device: Any = None, dtype: Any = None,
+                 *, bias: bool = True) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def _check(self, input: Tensor) -> None:
         super()._check(input)
         if self.affine and input.shape[1] != self.num_features:
-            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels (dimension 1), got shape {tuple(input.shape)}")
+            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels (dimension 1), "
+                             f"got shape {tuple(input.shape)}")
 
     def forward(self, input: Tensor) -> Tensor:
         self._check(input)
@@ -79,15 +85,16 @@ class _BatchNorm(_NormBase):
                 momentum = 1.0 / float(counter.array)
         from_batch = self.training or (self.running_mean is None and self.running_var is None)
         tracked = not self.training or self.track_running_stats
-        return F.batch_norm(input, self.running_mean if tracked else None, self.running_var if tracked else None, self.weight, self.bias,
-                            from_batch, momentum, self.eps)
+        return F.batch_norm(input, self.running_mean if tracked else None,
+                            self.running_var if tracked else None, self.weight, self.bias, from_batch,
+                            momentum, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):
     """Batch norm of [N, C] or [N, C, L] (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    Training uses the batch's statistics and moves running_mean and running_var by `momentum` (None: the cumulative average); evaluation uses
-    the running ones.
+    Training uses the batch's statistics and moves running_mean and running_var by `momentum` (None: the
+    cumulative average); evaluation uses the running ones.
     """
 
     dims = (2, 3)
@@ -118,7 +125,8 @@ class SyncBatchNorm(_BatchNorm):
 
 class _InstanceNorm(_NormBase):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-                 track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
+                 track_running_stats: bool = False, device: Any = None, dtype: Any = None, *,
+                 bias: bool = True) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -126,9 +134,11 @@ class _InstanceNorm(_NormBase):
         single = input.ndim == self.dims[0]
         x = input.unsqueeze(0) if single else input
         if self.affine and x.shape[1] != self.num_features:
-            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels, got shape {tuple(input.shape)}")
+            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels, got shape "
+                             f"{tuple(input.shape)}")
         out = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
-                              self.training or not self.track_running_stats, 0.0 if self.momentum is None else self.momentum, self.eps)
+                              self.training or not self.track_running_stats,
+                              0.0 if self.momentum is None else self.momentum, self.eps)
         return out.squeeze(0) if single else out
 
 
@@ -151,21 +161,26 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 class LayerNorm(Module):
-    """The input normalised over its last dimensions, which must be `normalized_shape` (Ba et al. 2016, arXiv:1607.06450).
+    """The input normalised over its last dimensions, which must be `normalized_shape` (Ba et al. 2016).
 
     >>> import lucid
-    >>> lucid.nn.LayerNorm(2, elementwise_affine=False)(lucid.tensor([[-1.0, 1.0]])).round(decimals=3).tolist()
+    >>> norm = lucid.nn.LayerNorm(2, elementwise_affine=False)
+    >>> norm(lucid.tensor([[-1.0, 1.0]])).round(decimals=3).tolist()
     [[-1.0, 1.0]]
     """
 
-    def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5,
+                 elementwise_affine: bool = True, bias: bool = True, device: Any = None,
+                 dtype: Any = None) -> None:
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape,
+                                                                  int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         shape = self.normalized_shape
-        self.register_parameter("weight", empty_parameter(shape, device, dtype) if elementwise_affine else None)
-        self.register_parameter("bias", empty_parameter(shape, device, dtype) if elementwise_affine and bias else None)
+        self.register_parameter("weight", empty_parameter(shape, device, dtype) if elementwise_affine
+                                else None)
+        self.register_parameter("bias", empty_parameter(shape, device, dtype) if elementwise_affine and bias
+                                else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -179,18 +194,21 @@ class LayerNorm(Module):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        return (f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+                f"bias={self.bias is not None}")
 
 
 class RMSNorm(Module):
-    """The input divided by its root mean square over the last dimensions (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+    """The input divided by its root mean square over the last dimensions (Zhang and Sennrich 2019)."""
 
-    def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None,
+                 elementwise_affine: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape,
+                                                                  int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.register_parameter("weight", empty_parameter(self.normalized_shape, device, dtype) if elementwise_affine else None)
+        self.register_parameter("weight", empty_parameter(self.normalized_shape, device, dtype)
+                                if elementwise_affine else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -206,16 +224,18 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """The input [N, C, ...] normalised over groups of channels, then scaled and shifted per channel (Wu and He 2018)."""
+    """The input [N, C, ...] normalised per group of channels (Wu and He 2018), with a scale and shift."""
 
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-                 dtype: Any = None, *, bias: bool = True) -> None:
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+                 device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
         super().__init__()
         if num_channels % num_groups:
-            raise ShapeError(f"GroupNorm: num_channels={num_channels} must be a multiple of num_groups={num_groups}")
+            raise ShapeError(f"GroupNorm: num_channels={num_channels} must be a multiple of "
+                             f"num_groups={num_groups}")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.register_parameter("weight", empty_parameter((num_channels,), device, dtype) if affine else None)
-        self.register_parameter("bias", empty_parameter((num_channels,), device, dtype) if affine and bias else None)
+        self.register_parameter("bias", empty_parameter((num_channels,), device, dtype) if affine and bias
+                                else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -229,7 +249,8 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
+        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+                f"bias={self.bias is not None}")
 
 
 class LocalResponseNorm(Module):
@@ -249,8 +270,9 @@ class LocalResponseNorm(Module):
 class _LazyBatchNorm(LazyModuleMixin):
     """Takes `num_features` from the first input."""
 
-    def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
-                 device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
+    def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, *,
+                 bias: bool = True) -> None:
         super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         if affine:

@@ -1,4 +1,7 @@
-"""Padding layers: (left, right), (left, right, top, bottom), ... from the last dimension on; a number pads all sides."""
+"""Padding layers.
+
+Sizes are (left, right), (left, right, top, bottom), ... from the last dimension on; a number pads all sides.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,17 @@ ConstantPad3d = _layer("ConstantPad3d", _ConstantPad, 3, "constant", "Pads [N, C
 ZeroPad1d = _layer("ZeroPad1d", _ZeroPad, 1, "constant", "Pads [N, C, L] with zeros.")
 ZeroPad2d = _layer("ZeroPad2d", _ZeroPad, 2, "constant", "Pads [N, C, H, W] with zeros.")
 ZeroPad3d = _layer("ZeroPad3d", _ZeroPad, 3, "constant", "Pads [N, C, D, H, W] with zeros.")
-ReflectionPad1d = _layer("ReflectionPad1d", _Pad, 1, "reflect", "Pads [N, C, L] by reflection at the border element.")
-ReflectionPad2d = _layer("ReflectionPad2d", _Pad, 2, "reflect", "Pads [N, C, H, W] by reflection at the border elements.")
-ReflectionPad3d = _layer("ReflectionPad3d", _Pad, 3, "reflect", "Pads [N, C, D, H, W] by reflection at the border elements.")
+ReflectionPad1d = _layer("ReflectionPad1d", _Pad, 1, "reflect",
+                         "Pads [N, C, L] by reflection at the border element.")
+ReflectionPad2d = _layer("ReflectionPad2d", _Pad, 2, "reflect",
+                         "Pads [N, C, H, W] by reflection at the border elements.")
+ReflectionPad3d = _layer("ReflectionPad3d", _Pad, 3, "reflect",
+                         "Pads [N, C, D, H, W] by reflection at the border elements.")
 ReplicationPad1d = _layer("ReplicationPad1d", _Pad, 1, "replicate", "Pads [N, C, L] with the border element.")
-ReplicationPad2d = _layer("ReplicationPad2d", _Pad, 2, "replicate", "Pads [N, C, H, W] with the border elements.")
-ReplicationPad3d = _layer("ReplicationPad3d", _Pad, 3, "replicate", "Pads [N, C, D, H, W] with the border elements.")
+ReplicationPad2d = _layer("ReplicationPad2d", _Pad, 2, "replicate",
+                          "Pads [N, C, H, W] with the border elements.")
+ReplicationPad3d = _layer("ReplicationPad3d", _Pad, 3, "replicate",
+                          "Pads [N, C, D, H, W] with the border elements.")
 CircularPad1d = _layer("CircularPad1d", _Pad, 1, "circular", "Pads [N, C, L] as if it were periodic.")
 CircularPad2d = _layer("CircularPad2d", _Pad, 2, "circular", "Pads [N, C, H, W] as if it were periodic.")
 CircularPad3d = _layer("CircularPad3d", _Pad, 3, "circular", "Pads [N, C, D, H, W] as if it were periodic.")

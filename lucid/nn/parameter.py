@@ -39,9 +39,10 @@ class Buffer(Tensor):
 
 
 class UninitializedParameter(Parameter):
-    """A parameter whose shape is not known yet; `materialize(shape)` makes an ordinary, unset parameter of it in place."""
+    """A parameter whose shape is not known yet; `materialize(shape)` makes an ordinary one of it."""
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> UninitializedParameter:
+    def __new__(cls, requires_grad: bool = True, device: Any = None,
+                dtype: Any = None) -> UninitializedParameter:
         backend = backend_of(device)
         dtype = get_default_dtype() if dtype is None else as_dtype(dtype)
         t = Tensor.__new__(cls)
@@ -55,7 +56,8 @@ class UninitializedParameter(Parameter):
     @property
     def shape(self) -> tuple[int, ...]:
         """Raises ShapeError: there is no shape yet."""
-        raise ShapeError("an uninitialized parameter has no shape yet; run the lazy module once, or load a state_dict")
+        raise ShapeError("an uninitialized parameter has no shape yet; run the lazy module once, or load a "
+                         "state_dict")
 
     def __repr__(self) -> str:
         return "<UninitializedParameter>"
@@ -71,7 +73,7 @@ class UninitializedParameter(Parameter):
         backend = self.storage.backend if device is None else backend_of(device)
         dtype = self.dtype if dtype is None else as_dtype(dtype)
         self.storage = Storage(backend.xp.empty(tuple(shape), dtype=dtype), backend)
-        self.__class__ = Parameter
+        self.__class__ = Parameter  # type: ignore[assignment]
 
 
 def is_lazy(value: Any) -> bool:

@@ -20,33 +20,39 @@ from .utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 class RNNBase(Module):
     """What the recurrent layers share: weights per layer and direction, and the walk over them.
 
-    Weights of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk (and weight_hr_lk with proj_size), with the suffix _reverse for the
-    second direction; all uniform in +-1 / sqrt(hidden_size) at first.
+    Weights of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk (and weight_hr_lk with proj_size),
+    with the suffix _reverse for the second direction; all uniform in +-1 / sqrt(hidden_size) at first.
     """
 
     gates: ClassVar[int]
 
-    def __init__(self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-                 dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 proj_size: int = 0, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         name = type(self).__name__
         if hidden_size <= 0 or num_layers <= 0:
-            raise ShapeError(f"{name}: hidden_size and num_layers must be above 0, got {hidden_size} and {num_layers}")
+            raise ShapeError(f"{name}: hidden_size and num_layers must be above 0, got {hidden_size} and "
+                             f"{num_layers}")
         if not 0 <= dropout <= 1:
             raise ShapeError(f"{name}: dropout must be a probability in [0, 1], got {dropout}")
         if dropout and num_layers == 1:
-            warnings.warn(f"{name}: dropout acts between layers, so dropout={dropout} has no effect with one layer", stacklevel=3)
+            warnings.warn(f"{name}: dropout acts between layers, so dropout={dropout} has no effect with one "
+                          "layer", stacklevel=3)
         if proj_size and (mode != "LSTM" or not 0 < proj_size < hidden_size):
-            raise ShapeError(f"{name}: proj_size is for LSTM, between 0 and hidden_size={hidden_size}, got {proj_size}")
-        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout, self.bidirectional, self.proj_size = bias, batch_first, float(dropout), bidirectional, proj_size
+            raise ShapeError(f"{name}: proj_size is for LSTM, between 0 and hidden_size={hidden_size}, got "
+                             f"{proj_size}")
+        self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
+        self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
+        self.dropout, self.bidirectional, self.proj_size = float(dropout), bidirectional, proj_size
         out_size = proj_size or hidden_size
         width = {"LSTM": 4, "GRU": 3}.get(mode, 1) * hidden_size
         self._names: list[list[str]] = []
         for layer in range(num_layers):
             size = input_size if layer == 0 else out_size * (2 if bidirectional else 1)
             for suffix in ("", "_reverse") if bidirectional else ("",):
-                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (width, size), "weight_hh": (width, out_size)}
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (width, size),
+                                                      "weight_hh": (width, out_size)}
                 if bias:
                     shapes |= {"bias_ih": (width,), "bias_hh": (width,)}
                 if proj_size:
@@ -73,8 +79,10 @@ class RNNBase(Module):
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}", f"{self.hidden_size}"]
-        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
-        return ", ".join(parts + [f"{n}={getattr(self, n)}" for n, d in defaults.items() if getattr(self, n) != d])
+        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0,
+                    "bidirectional": False}
+        parts += [f"{n}={getattr(self, n)}" for n, d in defaults.items() if getattr(self, n) != d]
+        return ", ".join(parts)
 
     # ---- forward ----
 
@@ -90,21 +98,23 @@ class RNNBase(Module):
             single = False
         else:
             if input.ndim not in (2, 3):
-                raise ShapeError(f"{type(self).__name__}: expected an input of 2 or 3 dimensions, got shape {tuple(input.shape)}")
+                raise ShapeError(f"{type(self).__name__}: expected an input of 2 or 3 dimensions, got shape "
+                                 f"{tuple(input.shape)}")
             single = input.ndim == 2
             x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
         if x.shape[-1] != self.input_size:
-            raise ShapeError(f"{type(self).__name__}: expected {self.input_size} features, got shape {tuple(x.shape)}")
+            raise ShapeError(f"{type(self).__name__}: expected {self.input_size} features, got shape "
+                             f"{tuple(x.shape)}")
         states = self._first_states(x, hx, single, None if packed is None else packed.sorted_indices)
-        out, last = self._walk(x, states, mask)
+        result, last = self._walk(x, states, mask)
         order = None if packed is None else packed.unsorted_indices
         last = [s if order is None else s.index_select(1, order) for s in last]
         last = [s.squeeze(1) for s in last] if single else last
         if packed is not None:
-            data = pack_padded_sequence(out, lengths).data
-            out = PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+            data = pack_padded_sequence(result, lengths).data
+            out: Any = packed._replace(data=data)
         else:
-            out = out.squeeze(1) if single else out.transpose(0, 1) if self.batch_first else out
+            out = result.squeeze(1) if single else result.transpose(0, 1) if self.batch_first else result
         return out, (tuple(last) if self.mode == "LSTM" else last[0])
 
     def _first_states(self, x: Tensor, hx: Any, single: bool, order: Tensor | None) -> list[Tensor]:
@@ -117,7 +127,8 @@ class RNNBase(Module):
         given = [h.unsqueeze(1) for h in given] if single else given
         for h, size in zip(given, sizes, strict=True):
             if h.shape != (rows, n, size):
-                raise ShapeError(f"{type(self).__name__}: expected an initial state of shape {(rows, n, size)}, got {tuple(h.shape)}")
+                raise ShapeError(f"{type(self).__name__}: expected an initial state of shape "
+                                 f"{(rows, n, size)}, got {tuple(h.shape)}")
         return given if order is None else [h.index_select(1, order) for h in given]
 
     def _walk(self, x: Tensor, states: list[Tensor], mask: Tensor | None) -> tuple[Tensor, list[Tensor]]:
@@ -152,7 +163,9 @@ def _end(states: Tensor, reverse: bool) -> Tensor:
 
 
 class RNN(RNNBase):
-    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu: x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n).
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it.
+
+    x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n).
 
     >>> import lucid
     >>> out, h = RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
@@ -160,23 +173,26 @@ class RNN(RNNBase):
     ((2, 4, 5), (1, 2, 5))
     """
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
-                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Any = None,
-                 dtype: Any = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+                 bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+                 bidirectional: bool = False, device: Any = None, dtype: Any = None) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ShapeError(f"RNN: nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
-        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
-                         device, dtype)
+        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias,
+                         batch_first, dropout, bidirectional, 0, device, dtype)
         self.nonlinearity = nonlinearity
 
     def _run(self, x: Tensor, states: list[Tensor], weights: list[Tensor], mask: Tensor | None,
              reverse: bool) -> tuple[Tensor, list[Tensor]]:
-        out = RECORDED.elman(self._input_part(x, weights), states[0], weights[1], mask, reverse, self.nonlinearity == "relu")
+        out = RECORDED.elman(self._input_part(x, weights), states[0], weights[1], mask, reverse,
+                             self.nonlinearity == "relu")
         return out, [_end(out, reverse)]
 
 
 class LSTM(RNNBase):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997): x [T, N, I], (h, c) -> (output [T, N, H], (h_n, c_n)).
+    """Long short-term memory (Hochreiter and Schmidhuber 1997).
+
+    x [T, N, I], (h, c) -> (output [T, N, H], (h_n, c_n)).
 
     >>> import lucid
     >>> out, (h, c) = LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
@@ -184,9 +200,11 @@ class LSTM(RNNBase):
     ((4, 2, 10), (4, 2, 5))
     """
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-                 dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None) -> None:
-        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 proj_size: int = 0, device: Any = None, dtype: Any = None) -> None:
+        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout,
+                         bidirectional, proj_size, device, dtype)
 
     def _run(self, x: Tensor, states: list[Tensor], weights: list[Tensor], mask: Tensor | None,
              reverse: bool) -> tuple[Tensor, list[Tensor]]:
@@ -200,7 +218,8 @@ class LSTM(RNNBase):
             new_h, new_c = _lstm_step(gx[t] + F.linear(h, weights[1]), c)
             new_h = F.linear(new_h, weights[-1])
             live = None if mask is None else mask[t]
-            h, c = (new_h, new_c) if live is None else (RECORDED.where(live, new_h, h), RECORDED.where(live, new_c, c))
+            h, c = (new_h, new_c) if live is None else (RECORDED.where(live, new_h, h),
+                                                        RECORDED.where(live, new_c, c))
             outs.append(h)
         return RECORDED.stack(*(outs[::-1] if reverse else outs), dim=0), [h, c]
 
@@ -208,9 +227,11 @@ class LSTM(RNNBase):
 class GRU(RNNBase):
     """Gated recurrent unit (Cho et al. 2014): x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n)."""
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-                 dropout: float = 0.0, bidirectional: bool = False, device: Any = None, dtype: Any = None) -> None:
-        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 device: Any = None, dtype: Any = None) -> None:
+        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout,
+                         bidirectional, 0, device, dtype)
 
     def _run(self, x: Tensor, states: list[Tensor], weights: list[Tensor], mask: Tensor | None,
              reverse: bool) -> tuple[Tensor, list[Tensor]]:
@@ -231,7 +252,8 @@ def _lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 class _Cell(Module):
     gates: ClassVar[int]
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
+                 dtype: Any = None) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         width = self.gates * hidden_size
@@ -250,7 +272,8 @@ class _Cell(Module):
     def _state(self, input: Tensor, h: Tensor | None) -> Tensor:
         name = type(self).__name__
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
-            raise ShapeError(f"{name}: expected an input [N, {self.input_size}] or [{self.input_size}], got shape {tuple(input.shape)}")
+            raise ShapeError(f"{name}: expected an input [N, {self.input_size}] or [{self.input_size}], got "
+                             f"shape {tuple(input.shape)}")
         shape = (*input.shape[:-1], self.hidden_size)
         if h is None:
             backend = input.storage.backend
@@ -268,8 +291,8 @@ class RNNCell(_Cell):
 
     gates = 1
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
-                 dtype: Any = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
+                 device: Any = None, dtype: Any = None) -> None:
         super().__init__(input_size, hidden_size, bias, device, dtype)
         if nonlinearity not in ("tanh", "relu"):
             raise ShapeError(f"RNNCell: nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
@@ -277,7 +300,8 @@ class RNNCell(_Cell):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         h = self._state(input, hx)
-        return getattr(F, self.nonlinearity)(F.linear(input, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh))
+        return getattr(F, self.nonlinearity)(F.linear(input, self.weight_ih, self.bias_ih)
+                                             + F.linear(h, self.weight_hh, self.bias_hh))
 
 
 class LSTMCell(_Cell):
@@ -287,7 +311,8 @@ class LSTMCell(_Cell):
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         h, c = (self._state(input, s) for s in (hx or (None, None)))
-        return _lstm_step(F.linear(input, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh), c)
+        return _lstm_step(F.linear(input, self.weight_ih, self.bias_ih)
+                          + F.linear(h, self.weight_hh, self.bias_hh), c)
 
 
 class GRUCell(_Cell):
@@ -298,7 +323,8 @@ class GRUCell(_Cell):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         h, size = self._state(input, hx), self.hidden_size
         gx, gh = F.linear(input, self.weight_ih, self.bias_ih), F.linear(h, self.weight_hh, self.bias_hh)
-        (xr, xz, xn), (hr, hz, hn) = ([RECORDED.narrow(g, -1, k * size, size) for k in range(3)] for g in (gx, gh))
+        (xr, xz, xn), (hr, hz, hn) = ([RECORDED.narrow(g, -1, k * size, size) for k in range(3)]
+                                      for g in (gx, gh))
         r, z = RECORDED.sigmoid(xr + hr), RECORDED.sigmoid(xz + hz)
         n = RECORDED.tanh(xn + r * hn)
         return n + z * (h - n)

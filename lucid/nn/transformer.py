@@ -32,7 +32,8 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
 def square_subsequent_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
     """[size, size]: 0 where a position may see itself and earlier ones, -inf where it may not."""
     backend = backend_of(device)
-    full = backend.xp.full((size, size), -math.inf, dtype=get_default_dtype() if dtype is None else as_dtype(dtype))
+    full = backend.xp.full((size, size), -math.inf,
+                           dtype=get_default_dtype() if dtype is None else as_dtype(dtype))
     return _wrap(backend.xp.triu(full, 1), backend)
 
 
@@ -72,9 +73,9 @@ class TransformerEncoderLayer(_Layer):
     (2, 5, 8)
     """
 
-    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Activation = "relu",
-                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+                 activation: Activation = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+                 norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         at: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, **at)
@@ -93,23 +94,24 @@ class TransformerEncoderLayer(_Layer):
     def forward(self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool = False) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            out = self.self_attn(x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask, need_weights=False,
-                                 is_causal=is_causal)[0]
+            out = self.self_attn(x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
+                                 need_weights=False, is_causal=is_causal)[0]
             return self.dropout1(out)
         x = self._residual(src, self.norm1, attend)
         return self._residual(x, self.norm2, self._feed_forward)
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to `memory`, and a feed-forward net, each with dropout, residual and layer norm."""
+    """Self-attention, attention to `memory` and a feed-forward net, each with dropout, residual and norm."""
 
-    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Activation = "relu",
-                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
+    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+                 activation: Activation = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+                 norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         at: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, **at)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, **at)
+        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first,
+                                                 **at)
         self.linear1 = Linear(d_model, dim_feedforward, **at)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, **at)
@@ -121,15 +123,18 @@ class TransformerDecoderLayer(_Layer):
     def _last_dropout(self, x: Tensor) -> Tensor:
         return self.dropout3(x)
 
-    def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
-                tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
+    def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+                memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+                memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
                 memory_is_causal: bool = False) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            return self.dropout1(self.self_attn(x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask, need_weights=False,
+            return self.dropout1(self.self_attn(x, x, x, attn_mask=tgt_mask,
+                                                key_padding_mask=tgt_key_padding_mask, need_weights=False,
                                                 is_causal=tgt_is_causal)[0])
 
         def look(x: Tensor) -> Tensor:
-            return self.dropout2(self.multihead_attn(x, memory, memory, attn_mask=memory_mask, key_padding_mask=memory_key_padding_mask,
+            return self.dropout2(self.multihead_attn(x, memory, memory, attn_mask=memory_mask,
+                                                     key_padding_mask=memory_key_padding_mask,
                                                      need_weights=False, is_causal=memory_is_causal)[0])
         x = self._residual(tgt, self.norm1, attend)
         x = self._residual(x, self.norm2, look)
@@ -143,8 +148,8 @@ def _copies(layer: Module, n: int) -> ModuleList:
 class TransformerEncoder(Module):
     """`num_layers` copies of an encoder layer, then a norm if one is given."""
 
-    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None, enable_nested_tensor: bool = True,
-                 mask_check: bool = True) -> None:
+    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
+                 enable_nested_tensor: bool = True, mask_check: bool = True) -> None:
         super().__init__()
         self.layers, self.num_layers = _copies(encoder_layer, num_layers), num_layers
         self.register_module("norm", norm)
@@ -152,7 +157,8 @@ class TransformerEncoder(Module):
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool | None = None) -> Tensor:
         for layer in self.layers:
-            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal))
+            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask,
+                        is_causal=bool(is_causal))
         return src if self.norm is None else self.norm(src)
 
 
@@ -164,29 +170,34 @@ class TransformerDecoder(Module):
         self.layers, self.num_layers = _copies(decoder_layer, num_layers), num_layers
         self.register_module("norm", norm)
 
-    def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
-                tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
-                tgt_is_causal: bool | None = None, memory_is_causal: bool = False) -> Tensor:
+    def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+                memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+                memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
+                memory_is_causal: bool = False) -> Tensor:
         for layer in self.layers:
-            tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
+            tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+                        tgt_key_padding_mask=tgt_key_padding_mask,
                         memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=bool(tgt_is_causal),
                         memory_is_causal=memory_is_causal)
         return tgt if self.norm is None else self.norm(tgt)
 
 
 class Transformer(Module):
-    """An encoder and a decoder. src: [S, N, E], tgt: [T, N, E] (batch first with batch_first); returns [T, N, E]."""
+    """An encoder and a decoder: src [S, N, E], tgt [T, N, E] -> [T, N, E]; N comes first with batch_first."""
 
-    def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
-                 dim_feedforward: int = 2048, dropout: float = 0.1, activation: Activation = "relu", custom_encoder: Any = None,
-                 custom_decoder: Any = None, layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
+    def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
+                 num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
+                 activation: Activation = "relu", custom_encoder: Any = None, custom_decoder: Any = None,
+                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
                  bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         at: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
-        common = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
+        common = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
+                  norm_first)
 
         def stack(custom: Any, kind: Any, layer: Any, n: int) -> Any:
-            return custom if custom is not None else kind(layer(*common, **at), n, LayerNorm(d_model, eps=layer_norm_eps, **at))
+            return custom if custom is not None else kind(layer(*common, **at), n,
+                                                          LayerNorm(d_model, eps=layer_norm_eps, **at))
         self.encoder = stack(custom_encoder, TransformerEncoder, TransformerEncoderLayer, num_encoder_layers)
         self.decoder = stack(custom_decoder, TransformerDecoder, TransformerDecoderLayer, num_decoder_layers)
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
@@ -194,15 +205,18 @@ class Transformer(Module):
             if p.ndim > 1:
                 init.xavier_uniform_(p)
 
-    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None, tgt_mask: Tensor | None = None,
-                memory_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
-                memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None, tgt_is_causal: bool | None = None,
-                memory_is_causal: bool = False) -> Tensor:
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None,
+                tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+                src_key_padding_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+                memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None,
+                tgt_is_causal: bool | None = None, memory_is_causal: bool = False) -> Tensor:
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model or src.ndim != tgt.ndim:
-            raise ShapeError(f"Transformer: src and tgt need d_model={self.d_model} features and as many dimensions, got shapes "
-                             f"{tuple(src.shape)} and {tuple(tgt.shape)}")
-        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
-        return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
+            raise ShapeError(f"Transformer: src and tgt need d_model={self.d_model} features and as many "
+                             f"dimensions, got shapes {tuple(src.shape)} and {tuple(tgt.shape)}")
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask,
+                              is_causal=src_is_causal)
+        return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+                            tgt_key_padding_mask=tgt_key_padding_mask,
                             memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal,
                             memory_is_causal=memory_is_causal)
 

@@ -11,13 +11,16 @@ from .module import Module
 
 
 class Upsample(Module):
-    """The input [N, C, ...] resized to `size` or by `scale_factor`; see nn.functional.interpolate for the modes."""
+    """The input [N, C, ...] resized to `size` or by `scale_factor`; see nn.functional.interpolate."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
-                 recompute_scale_factor: bool | None = None) -> None:
+    def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None) -> None:
         super().__init__()
         self.size, self.mode, self.align_corners = size, mode, align_corners
-        self.scale_factor = tuple(map(float, scale_factor)) if isinstance(scale_factor, (tuple, list)) else scale_factor and float(scale_factor)
+        if isinstance(scale_factor, (tuple, list)):
+            self.scale_factor: Any = tuple(map(float, scale_factor))
+        else:
+            self.scale_factor = None if scale_factor is None else float(scale_factor)
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
@@ -25,7 +28,8 @@ class Upsample(Module):
                              recompute_scale_factor=self.recompute_scale_factor)
 
     def extra_repr(self) -> str:
-        what = f"scale_factor={self.scale_factor!r}" if self.scale_factor is not None else f"size={self.size!r}"
+        scaled = self.scale_factor is not None
+        what = f"scale_factor={self.scale_factor!r}" if scaled else f"size={self.size!r}"
         return f"{what}, mode={self.mode!r}"
 
 
@@ -59,5 +63,6 @@ class Unfold(FunctionModule, function="unfold", kernel_size=REQUIRED, dilation=1
     """The windows of [N, C, H, W] as columns: [N, C kh kw, windows]."""
 
 
-class Fold(FunctionModule, function="fold", output_size=REQUIRED, kernel_size=REQUIRED, dilation=1, padding=0, stride=1):
+class Fold(FunctionModule, function="fold", output_size=REQUIRED, kernel_size=REQUIRED, dilation=1, padding=0,
+           stride=1):
     """Windows summed back to [N, C, H, W]: the adjoint of Unfold."""

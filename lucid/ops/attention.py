@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError
-from .common import is_low
+from .pointwise import wide
 from .registry import A, Sample, op
-from .softmax import require_floating
+from .softmax import cast_like, require_floating
 
 
-@op(public=False, amp="full", samples=[Sample((3, 4)), Sample(A(value=[[0.5, float("-inf")], [float("-inf"), float("-inf")]]), second=False)])
+@op(public=False, amp="full", samples=[Sample((3, 4)),
+                                       Sample(A(value=[[0.5, float("-inf")], [float("-inf"), float("-inf")]]),
+                                              second=False)])
 def safe_softmax(xp, x):
     """Softmax along the last dimension, with zeros instead of nan for a row of -inf alone."""
     require_floating("safe_softmax", x)
-    wide = x.astype("float32") if is_low(x.dtype) else x
     if not x.size:
-        return wide.astype(x.dtype)
-    top = wide.max(-1, keepdims=True)
-    out = wide - xp.where(xp.isinf(top), 0, top)
+        return x.copy()
+    rows = wide(x)
+    top = rows.max(-1, keepdims=True)
+    out = rows - xp.where(xp.isinf(top), 0, top)
     xp.exp(out, out=out)
     total = out.sum(-1, keepdims=True)
     out /= xp.where(total == 0, 1, total)
@@ -36,7 +38,7 @@ def causal_mask(xp, q, k):
 
 def _scores(F: Any, q: Any, k: Any, mask: Any, is_causal: bool, scale: float) -> Any:
     # Written in ops: for formulas on arrays or tensors.
-    s = F.matmul(q * scale, F.transpose(k, -2, -1))
+    s = F.matmul(q, F.transpose(k, -2, -1)) * scale
     if is_causal:
         return F.where(F.causal_mask(q, k), s, float("-inf"))
     if mask is None:
@@ -47,35 +49,34 @@ def _scores(F: Any, q: Any, k: Any, mask: Any, is_causal: bool, scale: float) ->
 def _check(q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> None:
     require_floating("scaled_dot_product_attention", q)
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise ShapeError("scaled_dot_product_attention: expected query [..., L, E], key [..., S, E] and value [..., S, Ev], got "
-                         f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
+        raise ShapeError("scaled_dot_product_attention: expected query [..., L, E], key [..., S, E] and "
+                         f"value [..., S, Ev], got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
     if is_causal and mask is not None:
-        raise ShapeError("scaled_dot_product_attention: attn_mask and is_causal=True exclude each other; put the causal mask into attn_mask")
+        raise ShapeError("scaled_dot_product_attention: attn_mask and is_causal=True exclude each other; put "
+                         "the causal mask into attn_mask")
 
 
-@op(
-    public=False, amp="low", outputs=("out", "aux"), diff=("out",),
-    samples=[Sample((2, 3, 4), (2, 5, 4), (2, 5, 6), None, False, 0.5), Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), None, True, 0.5),
-             Sample((2, 3, 4), (2, 5, 4), (2, 5, 6), (3, 5), False, 0.5)],
-)
+@op(public=False, amp="low", outputs=("out", "aux"), diff=("out",),
+    samples=[Sample((2, 3, 4), (2, 5, 4), (2, 5, 6), None, False, 0.5),
+             Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), None, True, 0.5),
+             Sample((2, 3, 4), (2, 5, 4), (2, 5, 6), (3, 5), False, 0.5)])
 def attention(xp, q, k, v, mask=None, is_causal: bool = False, scale: float = 1.0):
     """(softmax(q k^T scale + mask) v, aux) (Vaswani et al. 2017, arXiv:1706.03762).
 
-    q: [..., L, E]; k: [..., S, E]; v: [..., S, Ev]; mask: broadcastable to [..., L, S], bool (True: may attend) or floating (added).
-    out: [..., L, Ev]. aux is what the device's own gradient uses: here the probabilities [..., L, S].
+    q: [..., L, E]; k: [..., S, E]; v: [..., S, Ev]; mask: broadcastable to [..., L, S], bool (True: may
+    attend) or floating (added). out: [..., L, Ev]. aux is what the device's own gradient uses: here the
+    probabilities [..., L, S].
     """
     _check(q, k, v, mask, is_causal)
+    dtype, q, k, v = v.dtype, wide(q), wide(k), wide(v)
     s = xp.matmul(q * q.dtype.type(scale), xp.swapaxes(k, -2, -1))
-    low = is_low(s.dtype)
-    s = s.astype("float32") if low else s
     if is_causal:
         s = xp.where(causal_mask.forward(xp, q, k), s, -xp.inf)
     elif mask is not None:
         s = xp.where(mask, s, -xp.inf) if mask.dtype.kind == "b" else s + mask
-    p = safe_softmax.forward(xp, s)
-    if low or p.dtype != v.dtype:
-        p = p.astype(v.dtype)
-    return xp.matmul(p, v), p
+    # A mask in float64 makes the scores float64.
+    p = safe_softmax.forward(xp, s).astype(v.dtype, copy=False)
+    return xp.matmul(p, v).astype(dtype, copy=False), p.astype(dtype, copy=False)
 
 
 def _from_probabilities(F, g, q, k, v, p, mask, scale, needs):
@@ -89,9 +90,9 @@ def _from_probabilities(F, g, q, k, v, p, mask, scale, needs):
         if needs[3]:
             dmask = F.sum_to(ds, mask.shape)
         if needs[0]:
-            dq = F.sum_to(F.matmul(ds, k) * scale, q.shape)
+            dq = cast_like(F, F.sum_to(F.matmul(ds, k) * scale, q.shape), g)
         if needs[1]:
-            dk = F.sum_to(F.matmul(F.transpose(ds, -2, -1), q) * scale, k.shape)
+            dk = cast_like(F, F.sum_to(F.matmul(F.transpose(ds, -2, -1), q) * scale, k.shape), g)
     return dq, dk, dv, dmask
 
 

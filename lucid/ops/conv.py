@@ -1,7 +1,8 @@
 """Convolution in any number of dimensions, and the two products that are its derivatives.
 
-`convolution`, `conv_transpose` and `conv_weight` are bilinear and closed under differentiation: the derivative of each is one of the
-other two, so every order follows from three formulas. Padding is one (low, high) pair per dimension; negative values crop.
+`convolution`, `conv_transpose` and `conv_weight` are bilinear and closed under differentiation: the
+derivative of each is one of the other two, so every order follows from three formulas. Padding is one (low,
+high) pair per dimension; negative values crop.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from .registry import Sample, op
 
 Pairs = tuple[tuple[int, int], ...]
 
-# Columns are built for as many samples as fit in this many bytes: about half of a level-2 cache, so that the product reads them from there
-# (bench_conv: the 3x3 layer takes 16 ms in blocks and 24 ms in one piece on one thread). A GPU has no such cache to stay in.
+# Columns are built for as many samples as fit in this many bytes: about half of a level-2 cache, so that the
+# product reads them from there (bench_conv: the 3x3 layer takes 16 ms in blocks and 24 ms in one piece on one
+# thread). A GPU has no such cache to stay in.
 _BLOCK_BYTES = {"numpy": 1 << 19}
 _GPU_BLOCK_BYTES = 1 << 28
 
@@ -26,10 +28,16 @@ _MIN_ROWS = 16
 
 
 def pad_spatial(xp: Any, x: Any, padding: Pairs, value: float = 0) -> Any:
-    """`x` with (low, high) cells of `value` around its last dimensions; negative numbers cut cells off. A view where nothing is added."""
+    """`x` with (low, high) cells of `value` around its last dimensions; negative numbers cut cells off.
+
+    A view where nothing is added.
+    """
     lead = x.ndim - len(padding)
     if any(low < 0 or high < 0 for low, high in padding):
-        cut = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(x.shape[lead:], padding, strict=True))
+        cut = tuple(
+            slice(max(-low, 0), n - max(-high, 0))
+            for n, (low, high) in zip(x.shape[lead:], padding, strict=True)
+        )
         x = x[(..., *cut)]
         padding = tuple((max(low, 0), max(high, 0)) for low, high in padding)
     if not any(low or high for low, high in padding):
@@ -43,40 +51,53 @@ def pad_spatial(xp: Any, x: Any, padding: Pairs, value: float = 0) -> Any:
 
 def window_count(size: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
     """How many windows fit in each dimension (0 or less: none)."""
-    return tuple((n + low + high - d * (k - 1) - 1) // s + 1
-                 for n, k, s, (low, high), d in zip(size, kernel, stride, padding, dilation, strict=True))
+    return tuple(
+        (n + low + high - d * (k - 1) - 1) // s + 1
+        for n, k, s, (low, high), d in zip(size, kernel, stride, padding, dilation, strict=True)
+    )
 
 
 def tight(size: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Pairs:
     """`padding` without the cells on the high side that no window reaches."""
-    return tuple((low, high - (n + low + high - d * (k - 1) - 1) % s)
-                 for n, k, s, (low, high), d in zip(size, kernel, stride, padding, dilation, strict=True))
+    return tuple(
+        (low, high - (n + low + high - d * (k - 1) - 1) % s)
+        for n, k, s, (low, high), d in zip(size, kernel, stride, padding, dilation, strict=True)
+    )
 
 
 def window_slices(position: Shape, count: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
     """What cell `position` of every window covers in the padded array."""
-    return tuple(slice(i * d, i * d + (n - 1) * s + 1, s) for i, n, s, d in zip(position, count, stride, dilation, strict=True))
+    return tuple(
+        slice(i * d, i * d + (n - 1) * s + 1, s)
+        for i, n, s, d in zip(position, count, stride, dilation, strict=True)
+    )
 
 
 def windows(xp: Any, x: Any, kernel: Shape, count: Shape, stride: Shape, dilation: Shape) -> Any:
     """A view [..., *kernel, *count] of the windows over the last dimensions of `x`."""
     n = len(kernel)
-    steps = x.strides[x.ndim - n:]
-    strides = (*x.strides[:x.ndim - n], *(t * d for t, d in zip(steps, dilation, strict=True)),
-               *(t * s for t, s in zip(steps, stride, strict=True)))
-    return xp.lib.stride_tricks.as_strided(x, (*x.shape[:x.ndim - n], *kernel, *count), strides)
+    steps = x.strides[x.ndim - n :]
+    strides = (
+        *x.strides[: x.ndim - n],
+        *(t * d for t, d in zip(steps, dilation, strict=True)),
+        *(t * s for t, s in zip(steps, stride, strict=True)),
+    )
+    return xp.lib.stride_tricks.as_strided(x, (*x.shape[: x.ndim - n], *kernel, *count), strides)
 
 
 class _Columns:
     """The columns (im2col) of a padded input, made block by block over the batch.
 
-    Where the first dimension has stride 1 its windows are not written out: kernel row `i` is the slice of the columns that starts
-    `i * dilation` rows later, a matrix that BLAS takes as it is. A 3x3 kernel then copies the input 3 times instead of 9.
+    Where the first dimension has stride 1 its windows are not written out: kernel row `i` is the slice of the
+    columns that starts `i * dilation` rows later, a matrix that BLAS takes as it is. A 3x3 kernel then copies
+    the input 3 times instead of 9.
     """
 
     __slots__ = ("view", "rows", "first", "step", "length", "depth", "block", "xp")
 
-    def __init__(self, xp: Any, x: Any, kernel: Shape, count: Shape, stride: Shape, dilation: Shape, groups: int) -> None:
+    def __init__(
+        self, xp: Any, x: Any, kernel: Shape, count: Shape, stride: Shape, dilation: Shape, groups: int
+    ) -> None:
         batch, channels = x.shape[:2]
         per_group = channels // groups
         x = x.reshape(batch, groups, per_group, *x.shape[2:])
@@ -95,18 +116,24 @@ class _Columns:
         self.xp = xp
 
     def blocks(self) -> Any:
-        """(samples, [one matrix [samples, groups, depth, length] per kernel row]) for each block of the batch."""
+        """(samples, a matrix [samples, groups, depth, length] per kernel row) for each block of the batch."""
         groups = self.view.shape[1]
         for start in range(0, self.view.shape[0], self.block):
-            part = self.view[start:start + self.block]
+            part = self.view[start : start + self.block]
             columns = self.xp.ascontiguousarray(part).reshape(part.shape[0], groups, self.depth, -1)
-            yield slice(start, start + self.block), [columns[..., i * self.step:i * self.step + self.length] for i in range(self.first)]
+            yield (
+                slice(start, start + self.block),
+                [columns[..., i * self.step : i * self.step + self.length] for i in range(self.first)],
+            )
 
     def split(self, weight: Any) -> list[Any]:
         """`weight` [out, in / groups, *kernel] as one matrix [groups, out / groups, depth] per kernel row."""
         groups = self.view.shape[1]
         w = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], self.first, -1)
-        return [self.xp.ascontiguousarray(w[:, :, :, i]).reshape(groups, w.shape[1], self.depth) for i in range(self.first)]
+        return [
+            self.xp.ascontiguousarray(w[:, :, :, i]).reshape(groups, w.shape[1], self.depth)
+            for i in range(self.first)
+        ]
 
     def join(self, rows: list[Any], shape: Shape) -> Any:
         """The inverse of `split`."""
@@ -129,8 +156,13 @@ def _correlate(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, gro
     return out.reshape(x.shape[0], weight.shape[0], *count)
 
 
-def _add_columns(xp: Any, x: Any, weight: Any, size: Shape, stride: Shape, dilation: Shape, groups: int) -> Any:
-    """The transposed convolution with strides: each input cell adds its weighted kernel to the output (col2im)."""
+def _add_columns(
+    xp: Any, x: Any, weight: Any, size: Shape, stride: Shape, dilation: Shape, groups: int
+) -> Any:
+    """The transposed convolution with strides.
+
+    Each input cell adds its weighted kernel to the output (col2im).
+    """
     batch, channels, *count = x.shape
     kernel = weight.shape[2:]
     w = weight.reshape(groups, channels // groups, -1).swapaxes(1, 2)
@@ -139,36 +171,57 @@ def _add_columns(xp: Any, x: Any, weight: Any, size: Shape, stride: Shape, dilat
     sample = w.shape[0] * w.shape[1] * flat.shape[-1] * x.itemsize
     block = max(1, _BLOCK_BYTES.get(xp.__name__, _GPU_BLOCK_BYTES) // max(sample, 1))
     for start in range(0, batch, block):
-        part = flat[start:start + block]
+        part = flat[start : start + block]
         columns = xp.matmul(w, part).reshape(part.shape[0], out.shape[1], *kernel, *count)
-        target = out[start:start + block]
+        target = out[start : start + block]
         for position in product(*map(range, kernel)):
-            target[(..., *window_slices(position, tuple(count), stride, dilation))] += columns[(slice(None), slice(None), *position)]
+            target[(..., *window_slices(position, tuple(count), stride, dilation))] += columns[
+                (slice(None), slice(None), *position)
+            ]
     return out
 
 
 def _flip(weight: Any, groups: int) -> Any:
-    """`weight` [in, out / groups, *kernel] of a transposed convolution as that of the equal plain one: turned over, channels swapped."""
+    """`weight` [in, out / groups, *kernel] of a transposed convolution as that of the equal plain one.
+
+    Turned over, channels swapped.
+    """
     w = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:]).swapaxes(1, 2)
     w = w[(..., *(slice(None, None, -1),) * (weight.ndim - 2))]
     return w.reshape(groups * weight.shape[1], weight.shape[0] // groups, *weight.shape[2:])
 
 
-def _check(name: str, x: Any, weight: Any, bias: Any, stride: Shape, groups: int, transposed: bool = False) -> None:
+def _check(
+    name: str, x: Any, weight: Any, bias: Any, stride: Shape, groups: int, transposed: bool = False
+) -> None:
     n = len(stride)
     if x.ndim != n + 2 or weight.ndim != n + 2:
-        raise ShapeError(f"{name}: expected input [batch, channels, {n} sizes] and weight of {n + 2} dimensions, got {x.shape} and "
-                         f"{weight.shape}; add the missing dimensions with unsqueeze")
+        raise ShapeError(
+            f"{name}: expected input [batch, channels, {n} sizes] and weight of {n + 2} dimensions, got "
+            f"{x.shape} and "
+            f"{weight.shape}; add the missing dimensions with unsqueeze"
+        )
     if groups < 1 or weight.shape[0] % groups:
-        raise ShapeError(f"{name}: groups={groups} must divide weight.shape[0] = {weight.shape[0]}; choose another number of channels or groups")
+        raise ShapeError(
+            f"{name}: groups={groups} must divide weight.shape[0] = {weight.shape[0]}; choose another number "
+            "of channels or groups"
+        )
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
     if x.shape[1] != expected:
-        formula = "weight.shape[0]" if transposed else f"weight.shape[1] * groups = {weight.shape[1]} * {groups}"
-        raise ShapeError(f"{name}: expected an input of {expected} channels ({formula}), got {x.shape[1]} in input {x.shape} with weight "
-                         f"{weight.shape}; channels stand in dimension 1")
+        formula = (
+            "weight.shape[0]" if transposed else f"weight.shape[1] * groups = {weight.shape[1]} * {groups}"
+        )
+        raise ShapeError(
+            f"{name}: expected an input of {expected} channels ({formula}), got {x.shape[1]} in input "
+            f"{x.shape} with weight "
+            f"{weight.shape}; channels stand in dimension 1"
+        )
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and bias.shape != (channels,):
-        raise ShapeError(f"{name}: expected a bias of shape ({channels},), got {bias.shape}; give one number per output channel")
+        raise ShapeError(
+            f"{name}: expected a bias of shape ({channels},), got {bias.shape}; give one number per output "
+            "channel"
+        )
 
 
 def _low(xp: Any, function: Any, *arrays: Any) -> Any:
@@ -184,72 +237,130 @@ def _add_bias(out: Any, bias: Any) -> Any:
     return out
 
 
-def _conv_reference(x: Any, weight: Any, bias: Any = None, stride: Any = (1,), padding: Any = ((0, 0),), dilation: Any = (1,),
-                    groups: int = 1) -> Any:
+def _conv_reference(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = (1,),
+    padding: Any = ((0, 0),),
+    dilation: Any = (1,),
+    groups: int = 1,
+) -> Any:
     """The definition: every output cell is one sum of products."""
     import numpy as np
+
     x = np.pad(x, ((0, 0), (0, 0), *padding))
     per = weight.shape[1]
-    count = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], weight.shape[2:], stride, dilation, strict=True)]
+    count = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(x.shape[2:], weight.shape[2:], stride, dilation, strict=True)
+    ]
     out = np.zeros((x.shape[0], weight.shape[0], *count), x.dtype)
     for cell in np.ndindex(*count):
-        at = tuple(slice(i * s, i * s + d * (k - 1) + 1, d) for i, s, d, k in zip(cell, stride, dilation, weight.shape[2:], strict=True))
+        at = tuple(
+            slice(i * s, i * s + d * (k - 1) + 1, d)
+            for i, s, d, k in zip(cell, stride, dilation, weight.shape[2:], strict=True)
+        )
         for o in range(weight.shape[0]):
             first = o // (weight.shape[0] // groups) * per
-            out[(slice(None), o, *cell)] = (x[(slice(None), slice(first, first + per), *at)] * weight[o]).reshape(len(x), -1).sum(1)
+            out[(slice(None), o, *cell)] = (
+                (x[(slice(None), slice(first, first + per), *at)] * weight[o]).reshape(len(x), -1).sum(1)
+            )
     return out if bias is None else out + bias.reshape(-1, *(1,) * len(count))
 
 
-@op(amp="low", dtype="promote", public=False, reference=_conv_reference, samples=[
-    Sample((2, 3, 7), (4, 3, 3), (4,), (2,), ((1, 0),), (2,), 1),
-    Sample((2, 4, 5, 6), (6, 2, 3, 2), None, (1, 1), ((1, 1), (0, 1)), (1, 1), 2, complex=True),
-    Sample((1, 2, 4, 3, 4), (3, 2, 2, 2, 2), (3,), (1, 2, 1), ((0, 0), (1, 1), (0, 0)), (1, 1, 2), 1),
-    Sample((1, 16, 4, 4), (2, 16, 3, 3), (2,), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
-])
-def convolution(xp, x, weight, bias=None, stride: tuple = (1,), padding: tuple = ((0, 0),), dilation: tuple = (1,), groups: int = 1):
-    """Cross-correlation of `x` with `weight`: out[b, o, p] = sum over c, k of x[b, c, p * stride + k * dilation - low] * weight[o, c, k].
+@op(
+    amp="low",
+    dtype="promote",
+    public=False,
+    reference=_conv_reference,
+    samples=[
+        Sample((2, 3, 7), (4, 3, 3), (4,), (2,), ((1, 0),), (2,), 1),
+        Sample((2, 4, 5, 6), (6, 2, 3, 2), None, (1, 1), ((1, 1), (0, 1)), (1, 1), 2, complex=True),
+        Sample((1, 2, 4, 3, 4), (3, 2, 2, 2, 2), (3,), (1, 2, 1), ((0, 0), (1, 1), (0, 0)), (1, 1, 2), 1),
+        Sample((1, 16, 4, 4), (2, 16, 3, 3), (2,), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    ],
+)
+def convolution(
+    xp,
+    x,
+    weight,
+    bias=None,
+    stride: tuple = (1,),
+    padding: tuple = ((0, 0),),
+    dilation: tuple = (1,),
+    groups: int = 1,
+):
+    """Cross-correlation of `x` with `weight`:
 
-    x: [batch, in, *sizes]; weight: [out, in / groups, *kernel]; bias: [out]. Returns [batch, out, *sizes'] with
-    sizes' = (sizes + low + high - dilation * (kernel - 1) - 1) // stride + 1. Channels of one group see only that group.
-    Raises ShapeError for channels that do not fit and for a kernel larger than the padded input.
+    out[b, o, p] = sum over c, k of x[b, c, p * stride + k * dilation - low] * weight[o, c, k].
+
+    x: [batch, in, *sizes]; weight: [out, in / groups, *kernel]; bias: [out]. Returns [batch, out, *sizes']
+    with sizes' = (sizes + low + high - dilation * (kernel - 1) - 1) // stride + 1. Channels of one group see
+    only that group. Raises ShapeError for channels that do not fit and for a kernel larger than the padded
+    input.
     """
     _check("convolution", x, weight, bias, stride, groups)
     count = window_count(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     if min(count) < 1:
         padded = tuple(n + low + high for n, (low, high) in zip(x.shape[2:], padding, strict=True))
         extent = tuple(d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True))
-        raise ShapeError(f"convolution: the kernel spans {extent} but the padded input is only {padded} (input {x.shape}, weight "
-                         f"{weight.shape}, padding {padding}, dilation {dilation}); use more padding or a smaller kernel")
+        raise ShapeError(
+            f"convolution: the kernel spans {extent} but the padded input is only {padded} (input {x.shape}, "
+            "weight "
+            f"{weight.shape}, padding {padding}, dilation {dilation}); use more padding or a smaller kernel"
+        )
 
     def run(x: Any, weight: Any, *bias: Any) -> Any:
         out = _correlate(xp, pad_spatial(xp, x, padding), weight, stride, dilation, groups)
         return _add_bias(out, *(bias or (None,)))
+
     return _low(xp, run, x, weight, *(() if bias is None else (bias,)))
 
 
 def transposed_size(count: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
     """The output size of `conv_transpose`: what a convolution must have read to give `count` cells."""
-    return tuple((n - 1) * s - low - high + d * (k - 1) + 1
-                 for n, k, s, (low, high), d in zip(count, kernel, stride, padding, dilation, strict=True))
+    return tuple(
+        (n - 1) * s - low - high + d * (k - 1) + 1
+        for n, k, s, (low, high), d in zip(count, kernel, stride, padding, dilation, strict=True)
+    )
 
 
-@op(amp="low", dtype="promote", public=False, samples=[
-    Sample((2, 4, 5), (4, 3, 3), (3,), (2,), ((1, 0),), (2,), 1),
-    Sample((2, 4, 4, 3), (4, 3, 3, 2), None, (1, 1), ((1, 1), (0, 1)), (1, 1), 2, complex=True),
-    Sample((1, 2, 2, 3, 2), (2, 3, 2, 2, 2), (3,), (1, 2, 1), ((0, 0), (1, 0), (0, -1)), (1, 1, 2), 1),
-])
-def conv_transpose(xp, x, weight, bias=None, stride: tuple = (1,), padding: tuple = ((0, 0),), dilation: tuple = (1,), groups: int = 1):
+@op(
+    amp="low",
+    dtype="promote",
+    public=False,
+    samples=[
+        Sample((2, 4, 5), (4, 3, 3), (3,), (2,), ((1, 0),), (2,), 1),
+        Sample((2, 4, 4, 3), (4, 3, 3, 2), None, (1, 1), ((1, 1), (0, 1)), (1, 1), 2, complex=True),
+        Sample((1, 2, 2, 3, 2), (2, 3, 2, 2, 2), (3,), (1, 2, 1), ((0, 0), (1, 0), (0, -1)), (1, 1, 2), 1),
+    ],
+)
+def conv_transpose(
+    xp,
+    x,
+    weight,
+    bias=None,
+    stride: tuple = (1,),
+    padding: tuple = ((0, 0),),
+    dilation: tuple = (1,),
+    groups: int = 1,
+):
     """Transposed convolution: every cell of `x` adds its weighted copy of the kernel to the output.
 
-    x: [batch, in, *sizes]; weight: [in, out / groups, *kernel]; bias: [out]. Returns [batch, out, *sizes'] with
-    sizes' = (sizes - 1) * stride - low - high + dilation * (kernel - 1) + 1. It is the derivative of `convolution` with respect to its input.
+    x: [batch, in, *sizes]; weight: [in, out / groups, *kernel]; bias: [out]. Returns [batch, out, *sizes']
+    with sizes' = (sizes - 1) * stride - low - high + dilation * (kernel - 1) + 1. It is the derivative of
+    `convolution` with respect to its input.
     """
     _check("conv_transpose", x, weight, bias, stride, groups, transposed=True)
     kernel = weight.shape[2:]
     size = transposed_size(x.shape[2:], kernel, stride, padding, dilation)
     if min(size) < 1:
-        raise ShapeError(f"conv_transpose: the output would have size {size} (input {x.shape}, weight {weight.shape}, stride {stride}, "
-                         f"padding {padding}); use less padding")
+        raise ShapeError(
+            f"conv_transpose: the output would have size {size} (input {x.shape}, weight {weight.shape}, "
+            f"stride {stride}, "
+            f"padding {padding}); use less padding"
+        )
 
     def run(x: Any, weight: Any, *bias: Any) -> Any:
         if prod(stride) == 1:
@@ -261,18 +372,36 @@ def conv_transpose(xp, x, weight, bias=None, stride: tuple = (1,), padding: tupl
             out = _add_columns(xp, x, weight, full, stride, dilation, groups)
             out = pad_spatial(xp, out, tuple((-low, -high) for low, high in padding))
         return _add_bias(out, *(bias or (None,)))
+
     return _low(xp, run, x, weight, *(() if bias is None else (bias,)))
 
 
-@op(amp="low", dtype="promote", public=False, samples=[
-    Sample((2, 3, 7), (2, 4, 2), (3,), (2,), ((1, 0),), (2,), 1),
-    Sample((2, 4, 5, 6), (2, 6, 5, 6), (3, 2), (1, 1), ((1, 1), (0, 1)), (1, 1), 2, complex=True),
-    Sample((1, 16, 4, 4), (1, 2, 4, 4), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
-])
-def conv_weight(xp, x, y, kernel: tuple, stride: tuple = (1,), padding: tuple = ((0, 0),), dilation: tuple = (1,), groups: int = 1):
-    """The correlation of an input with an output gradient: the derivative of `convolution` with respect to its weight.
+@op(
+    amp="low",
+    dtype="promote",
+    public=False,
+    samples=[
+        Sample((2, 3, 7), (2, 4, 2), (3,), (2,), ((1, 0),), (2,), 1),
+        Sample((2, 4, 5, 6), (2, 6, 5, 6), (3, 2), (1, 1), ((1, 1), (0, 1)), (1, 1), 2, complex=True),
+        Sample((1, 16, 4, 4), (1, 2, 4, 4), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    ],
+)
+def conv_weight(
+    xp,
+    x,
+    y,
+    kernel: tuple,
+    stride: tuple = (1,),
+    padding: tuple = ((0, 0),),
+    dilation: tuple = (1,),
+    groups: int = 1,
+):
+    """The correlation of an input with an output gradient.
 
-    x: [batch, in, *sizes]; y: [batch, out, *sizes'], as a convolution of x with these settings would give. Returns [out, in / groups, *kernel].
+    The derivative of `convolution` with respect to its weight.
+
+    x: [batch, in, *sizes]; y: [batch, out, *sizes'], as a convolution of x with these settings would give.
+    Returns [out, in / groups, *kernel].
     """
     count = y.shape[2:]
     shape = (y.shape[1], x.shape[1] // groups, *kernel)
@@ -286,6 +415,7 @@ def conv_weight(xp, x, y, kernel: tuple, stride: tuple = (1,), padding: tuple = 
             for row, c in zip(total, rows, strict=True):
                 row += xp.matmul(part, c.swapaxes(-1, -2)).sum(0)
         return columns.join(total, shape)
+
     return _low(xp, run, x, y)
 
 
@@ -305,10 +435,14 @@ def _bias_grad(F, g):
 convolution.grad(x=_input_grad, weight=_weight_grad, bias=_bias_grad)
 
 conv_transpose.grad(
-    x=lambda F, g, weight, stride, padding, dilation, groups: F.convolution(g, F.conj(weight), None, stride, padding, dilation, groups),
-    weight=lambda F, g, x, weight_shape, stride, padding, dilation, groups:
-        F.conv_weight(g, F.conj(x), weight_shape[2:], stride, padding, dilation, groups),
-    bias=_bias_grad)
+    x=lambda F, g, weight, stride, padding, dilation, groups: F.convolution(
+        g, F.conj(weight), None, stride, padding, dilation, groups
+    ),
+    weight=lambda F, g, x, weight_shape, stride, padding, dilation, groups: F.conv_weight(
+        g, F.conj(x), weight_shape[2:], stride, padding, dilation, groups
+    ),
+    bias=_bias_grad,
+)
 
 
 def _first_grad(F, g, x_shape, y, kernel, stride, padding, dilation, groups):
@@ -318,4 +452,7 @@ def _first_grad(F, g, x_shape, y, kernel, stride, padding, dilation, groups):
 
 conv_weight.grad(
     x=_first_grad,
-    y=lambda F, g, x, stride, padding, dilation, groups: F.convolution(F.conj(x), g, None, stride, padding, dilation, groups))
+    y=lambda F, g, x, stride, padding, dilation, groups: F.convolution(
+        F.conj(x), g, None, stride, padding, dilation, groups
+    ),
+)

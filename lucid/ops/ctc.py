@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .registry import A, Sample, op
 
-# Stands for log 0 in the recursion: finite, so that no difference is inf - inf; exp(IMPOSSIBLE - x) is 0 for every x that occurs.
+# Stands for log 0 in the recursion: finite, so that no difference is inf - inf; exp(IMPOSSIBLE - x) is 0 for
+# every x that occurs.
 IMPOSSIBLE = -1e30
 
 
@@ -15,9 +16,8 @@ def log_sum_3(xp, x, y, z):
     return top + xp.log(xp.exp(x - top) + xp.exp(y - top) + xp.exp(z - top))
 
 
-log_sum_3.grad(
-    x=lambda F, g, x, out: g * F.exp(x - out), y=lambda F, g, y, out: g * F.exp(y - out), z=lambda F, g, z, out: g * F.exp(z - out),
-)
+log_sum_3.grad(x=lambda F, g, x, out: g * F.exp(x - out), y=lambda F, g, y, out: g * F.exp(y - out),
+               z=lambda F, g, z, out: g * F.exp(z - out))
 
 
 _KEEP = A(value=[[False, False, True, True, False], [False, False, True, False, True]])
@@ -25,7 +25,7 @@ _KEEP = A(value=[[False, False, True, True, False], [False, False, True, False, 
 
 @op(public=False, samples=[Sample((2, 5), _KEEP, 2, 0.5)])
 def label_shift(xp, x, keep, n: int, fill: float = IMPOSSIBLE):
-    """x moved by n places along the last dimension, `fill` where `keep` is False (the first n places must be)."""
+    """x moved by n places along the last dimension; `fill` where `keep` is False (the first n places)."""
     out = xp.full_like(x, fill)
     if x.shape[-1] > n:
         out[..., n:] = xp.where(keep[..., n:], x[..., :-n], fill)
@@ -49,7 +49,9 @@ label_unshift.grad(x=lambda F, g, keep, n: F.label_shift(g, keep, n, 0.0))
 
 @op(public=False, outputs=("labels", "skip", "first"), diff=(), samples=[Sample(A(value=[[1, 1, 2]]), 0)])
 def ctc_labels(xp, targets, blank: int):
-    """(labels, skip, first), each [N, 2 S + 1]: the targets with blanks around and between them, where a path may skip the blank
+    """(labels, skip, first), each [N, 2 S + 1], of targets [N, S].
+
+    The targets with blanks around and between them, where a path may skip the blank
     before a label (it differs from the label before), and the two places where paths start."""
     n, s = targets.shape
     labels = xp.full((n, 2 * s + 1), blank, dtype="int64")

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
 from .common import is_low
+from .pointwise import wide
 from .registry import A, Sample, op
 
 _INDICES = A((2, 3), dtype="int64", low=0, high=4)
@@ -14,12 +15,13 @@ _INDICES = A((2, 3), dtype="int64", low=0, high=4)
 def check_indices(name: str, indices: Any, rows: int) -> None:
     """Nothing; raises DtypeError or IndexRangeError unless `indices` are integers in [0, rows)."""
     if indices.dtype.kind not in "iu":
-        raise DtypeError(f"{name}: indices must be integers, got {indices.dtype.name} of shape {tuple(indices.shape)}; "
-                         "convert them with .long()")
+        raise DtypeError(f"{name}: indices must be integers, got {indices.dtype.name} of shape "
+                         f"{tuple(indices.shape)}; convert them with .long()")
     # Bounds check: on a GPU these two reductions wait for the device, once per call.
     if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= rows):
         bad = indices[(indices < 0) | (indices >= rows)]
-        raise IndexRangeError(f"{name}: indices must lie in [0, {rows - 1}] for {rows} rows, got {int(bad.reshape(-1)[0])}; "
+        raise IndexRangeError(f"{name}: indices must lie in [0, {rows - 1}] for {rows} rows, got "
+                              f"{int(bad.reshape(-1)[0])}; "
                               f"{int(bad.size)} of {int(indices.size)} are out of range")
 
 
@@ -27,8 +29,9 @@ def check_indices(name: str, indices: Any, rows: int) -> None:
 def embedding(xp, weight, indices, padding_idx: int = -1, scale_grad_by_freq: bool = False):
     """weight[indices].
 
-    weight: [rows, d]; indices: integers of any shape; the result is [*indices.shape, d]. The gradient of row `padding_idx` is zero, and with
-    `scale_grad_by_freq` each index's gradient is divided by its count in `indices`.
+    weight: [rows, d]; indices: integers of any shape; the result is [*indices.shape, d]. The gradient of row
+    `padding_idx` is zero, and with `scale_grad_by_freq` each index's gradient is divided by its count in
+    `indices`.
     """
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight must be [rows, features], got shape {list(weight.shape)}")
@@ -40,7 +43,8 @@ embedding.grad(weight=lambda F, g, indices, weight_shape, padding_idx, scale_gra
                F.embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq))
 
 
-def _row_factors(xp: Any, indices: Any, rows: int, padding_idx: int, scale_grad_by_freq: bool, dtype: Any) -> Any:
+def _row_factors(xp: Any, indices: Any, rows: int, padding_idx: int, scale_grad_by_freq: bool,
+                 dtype: Any) -> Any:
     # What multiplies the gradient of each index, or None for 1.
     factors = None
     if scale_grad_by_freq and indices.size:
@@ -53,14 +57,14 @@ def _row_factors(xp: Any, indices: Any, rows: int, padding_idx: int, scale_grad_
 
 @op(public=False, samples=[Sample((2, 3, 5), _INDICES, 4), Sample((2, 3, 5), _INDICES, 4, 1, True)])
 def embedding_backward(xp, grad, indices, rows: int, padding_idx: int = -1, scale_grad_by_freq: bool = False):
-    """The table [rows, d] whose row i is the sum of grad over the places where indices == i: the adjoint of `embedding`."""
+    """The table [rows, d] whose row i is the sum of grad where indices == i: the adjoint of `embedding`."""
     factors = _row_factors(xp, indices, rows, padding_idx, scale_grad_by_freq, grad.dtype)
     grad = grad if factors is None else grad * factors
     d = grad.shape[-1]
-    wide = grad.astype("float32") if is_low(grad.dtype) else grad
-    out = xp.zeros((rows, d), dtype=wide.dtype)
+    full = wide(grad)
+    out = xp.zeros((rows, d), dtype=full.dtype)
     if indices.size:
-        xp.add.at(out, indices.reshape(-1), wide.reshape(-1, d))
+        xp.add.at(out, indices.reshape(-1), full.reshape(-1, d))
     return out.astype(grad.dtype, copy=False)
 
 
@@ -83,17 +87,18 @@ embedding_rows.grad(weight=lambda F, g, indices, rows, padding_idx, scale_grad_b
 @op(public=False, outputs=("values", "indices"), diff=("values",),
     samples=[Sample((5, 3), A(value=[0, 0, 2, 2, 2]), 4)])
 def bag_max(xp, x, bags, rows: int):
-    """(values, indices) [rows, d]: the maximum of x over the rows with bags == i, and where it was first found.
+    """(values, indices) [rows, d]: the maximum of x over the rows with bags == i, and its first place.
 
     x: [n, d]; bags: ascending integers [n]. A bag without rows has value 0 and index n.
     """
     n, d = x.shape
+    dtype, x = x.dtype, wide(x)
     values = xp.full((rows, d), -xp.inf, dtype=x.dtype)
     xp.maximum.at(values, bags, x)
     position = xp.where(x == values[bags], xp.arange(n)[:, None], n)
     indices = xp.full((rows, d), n, dtype="int64")
     xp.minimum.at(indices, bags, position)
-    return xp.where(indices == n, 0, values).astype(x.dtype, copy=False), indices
+    return xp.where(indices == n, 0, values).astype(dtype, copy=False), indices
 
 
 bag_max.grad(x=lambda F, g, indices, x_shape: F.bag_place(g, indices, x_shape[0]))
@@ -102,9 +107,9 @@ bag_max.grad(x=lambda F, g, indices, x_shape: F.bag_place(g, indices, x_shape[0]
 @op(public=False, samples=[Sample((2, 3), A((2, 3), dtype="int64", low=0, high=6), 5)])
 def bag_place(xp, x, indices, n: int):
     """[n, d] with x[b, j] added at row indices[b, j] of column j; index n is dropped."""
-    out = xp.zeros((n + 1, x.shape[1]), dtype=x.dtype)
-    xp.add.at(out, (indices, xp.arange(x.shape[1])[None, :]), x)
-    return out[:n]
+    out = xp.zeros((n + 1, x.shape[1]), dtype=wide(x).dtype)
+    xp.add.at(out, (indices, xp.arange(x.shape[1])[None, :]), wide(x))
+    return out[:n].astype(x.dtype, copy=False)
 
 
 bag_place.grad(x=lambda F, g, indices, n: F.bag_take(g, indices))
@@ -124,7 +129,8 @@ bag_take.grad(x=lambda F, g, indices, x_shape: F.bag_place(g, indices, x_shape[0
 def one_hot(xp, x, num_classes: int = -1):
     """int64 [*x.shape, num_classes]: 1 at the class, 0 elsewhere. -1: one more than the largest class."""
     if x.dtype.kind not in "iu":
-        raise DtypeError(f"one_hot: classes must be integers, got {x.dtype.name} of shape {tuple(x.shape)}; convert them with .long()")
+        raise DtypeError(f"one_hot: classes must be integers, got {x.dtype.name} of shape {tuple(x.shape)}; "
+                         "convert them with .long()")
     if num_classes < 0:
         if not x.size:
             raise ShapeError("one_hot: an empty tensor does not tell the number of classes; pass num_classes")
@@ -133,7 +139,8 @@ def one_hot(xp, x, num_classes: int = -1):
     return (x[..., None] == xp.arange(num_classes)).astype("int64")
 
 
-# ---- the CPU: add.at goes element by element; a product with a sparse matrix of ones takes whole rows (bench: embedding) ----
+# ---- the CPU: add.at goes element by element; a product with a sparse matrix of ones takes whole rows
+# (bench: embedding) ----
 
 def _embedding_backward_cpu(xp, grad, indices, rows, padding_idx=-1, scale_grad_by_freq=False):
     if is_low(grad.dtype) or grad.dtype.kind == "c" or not indices.size:

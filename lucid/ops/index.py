@@ -250,10 +250,19 @@ def getitem_set(xp, x, src, index: tuple, accumulate: bool = False):
 
 
 getitem_set.grad(
-    x=lambda F, g, index, accumulate: g if accumulate else F.getitem_set(
-        g, F.zeros_like(F.getitem(g, index)), index),
+    x=lambda F, g, index, accumulate: g if accumulate else F.getitem_fill(g, index, 0.0),
     src=lambda F, g, index, src_shape: F.sum_to(F.getitem(g, index), src_shape))
 
+
+@op(public=False, samples=[Sample((4, 5), ([0, 2, 2],), 1.5), Sample((4, 5), (None, [1, 3]), 0.0)])
+def getitem_fill(xp, x, index: tuple, value: float):
+    """`x` with the number `value` at the integer arrays `index`."""
+    out = x.copy()
+    out[_static_index(xp, index)] = value
+    return out
+
+
+getitem_fill.grad(x=lambda F, g, index: F.getitem_fill(g, index, 0.0))
 
 # ---- slices along one dimension ----
 
@@ -464,8 +473,18 @@ def put(xp, x, index, source, accumulate: bool = False):
 
 
 put.grad(
-    x=lambda F, g, index, accumulate: g if accumulate else F.put(g, index, F.zeros_like(F.take(g, index))),
+    x=lambda F, g, index, accumulate: g if accumulate else F.put_number(g, index, 0.0),
     source=lambda F, g, index, source_shape: F.reshape(F.take(g, index), source_shape))
+
+@op(public=False, samples=[Sample((3, 4), A(value=[0, 5, -1]), 1.5)])
+def put_number(xp, x, index, value: float):
+    """`x` with the number `value` at the positions `index` of the flattened `x`."""
+    out = x.copy().reshape(-1)
+    out[check_range("put", xp, index.reshape(-1), x.size, 0, wrap=True)] = value
+    return out.reshape(x.shape)
+
+
+put_number.grad(x=lambda F, g, index: F.put_number(g, index, 0.0))
 
 # ---- masks ----
 

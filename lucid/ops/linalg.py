@@ -1,4 +1,6 @@
-"""Inverses, solutions, determinants and the exponential of matrices in the last two dimensions, batched over the others.
+"""Inverses, solutions, determinants and the exponential of matrices.
+
+Matrices stand in the last two dimensions; the others are a batch.
 
 A formula writes `H(F, x)` for the conjugate transpose.
 """
@@ -27,9 +29,15 @@ def hermitian(xp: Any, x: Any) -> Any:
 def check_matrix(name: str, x: Any, square: bool = True) -> None:
     """Nothing; raises unless `x` holds floating (square) matrices."""
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
-        raise ShapeError(f"{name}: expected {'square ' * square}matrices [..., {'n, n' if square else 'm, n'}], got shape {tuple(x.shape)}")
+        raise ShapeError(
+            f"{name}: expected {'square ' * square}matrices [..., {'n, n' if square else 'm, n'}], got shape "
+            f"{tuple(x.shape)}"
+        )
     if x.dtype.kind in "iub":
-        raise DtypeError(f"{name}: expected a floating or complex dtype, got {x.dtype.name}; convert it with .float() or .double()")
+        raise DtypeError(
+            f"{name}: expected a floating or complex dtype, got {x.dtype.name}; convert it with .float() or "
+            ".double()"
+        )
 
 
 def broadcast_shapes(a: Shape, b: Shape) -> Shape:
@@ -45,7 +53,8 @@ def attempt(name: str, trouble: str, xp: Any, run: Callable[..., Any], *arrays: 
     """`run(*arrays)`; where it fails, an error that names the first matrix of the batch on which it does."""
     try:
         out = run(*arrays)
-        # CuPy reports no failure: its result is not finite. Reading that synchronises, as PyTorch's check does.
+        # CuPy reports no failure: its result is not finite. Reading that synchronises, as PyTorch's check
+        # does.
         if xp.__name__ == "numpy" or bool(xp.isfinite(out).all()):
             return out
     except xp.linalg.LinAlgError:
@@ -53,7 +62,7 @@ def attempt(name: str, trouble: str, xp: Any, run: Callable[..., Any], *arrays: 
     x = arrays[0]
     for index in product(*map(range, x.shape[:-2])):
         try:
-            part = run(x[index], *(a[index[-(a.ndim - 2):] if a.ndim > 2 else ()] for a in arrays[1:]))
+            part = run(x[index], *(a[index[-(a.ndim - 2) :] if a.ndim > 2 else ()] for a in arrays[1:]))
             if bool(xp.isfinite(part).all()):
                 continue
         except (xp.linalg.LinAlgError, IndexError):
@@ -66,8 +75,7 @@ def attempt(name: str, trouble: str, xp: Any, run: Callable[..., Any], *arrays: 
 _SINGULAR = "is singular; use linalg.pinv or linalg.lstsq, or add a small multiple of the identity"
 REAL_SQUARE = A(value=[[2.0, 0.5, -0.3], [0.2, 1.5, 0.4], [-0.6, 0.1, 1.8]])
 _BATCH = A(value=[[[2.0, 0.5], [-0.4, 1.5]], [[1.2, -0.7], [0.3, 0.9]]])
-_COMPLEX = A(value=[[2.0 + 0.3j, 0.5 - 1j], [-0.4j, 1.5 + 0.2j]], dtype="complex128")
-_SQUARES = [Sample(REAL_SQUARE), Sample(_BATCH), Sample(_COMPLEX)]
+_SQUARES = [Sample(REAL_SQUARE, complex=True), Sample(_BATCH), Sample((2, 2), complex=True)]
 
 # ---- inverses and solutions ----
 
@@ -90,16 +98,30 @@ def _inverse_x(F, g, out):
 inverse.grad(x=_inverse_x)
 
 
-@op(public=False, amp="full", dtype="promote", samples=[Sample(REAL_SQUARE, (3, 2)), Sample(_BATCH, (2, 3)), Sample(REAL_SQUARE, (2, 3, 1)), Sample(_COMPLEX, A(value=[[1j], [2.0]], dtype="complex128"))],
-    reference="numpy.linalg:solve")
+@op(
+    public=False,
+    amp="full",
+    dtype="promote",
+    samples=[
+        Sample(REAL_SQUARE, (3, 2)),
+        Sample(_BATCH, (2, 3)),
+        Sample(REAL_SQUARE, (2, 3, 1)),
+        Sample((2, 2), (2, 1), complex=True),
+    ],
+    reference="numpy.linalg:solve",
+)
 def solve_matrix(xp, x, y):
     """x^-1 y.
 
-    x: [..., n, n]; y: [..., n, k]; leading dimensions broadcast. Raises LucidError for a singular matrix, with its batch index.
+    x: [..., n, n]; y: [..., n, k]; leading dimensions broadcast. Raises LucidError for a singular matrix,
+    with its batch index.
     """
     check_matrix("linalg.solve", x)
     if y.shape[-2] != x.shape[-1]:
-        raise ShapeError(f"linalg.solve: A has {x.shape[-1]} rows but B {y.shape[-2]} (A: {tuple(x.shape)}, B: {tuple(y.shape)}); rows must match")
+        raise ShapeError(
+            f"linalg.solve: A has {x.shape[-1]} rows but B {y.shape[-2]} (A: {tuple(x.shape)}, B: "
+            f"{tuple(y.shape)}); rows must match"
+        )
     lead = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     if len(lead) > 0:
         x, y = xp.broadcast_to(x, (*lead, *x.shape[-2:])), xp.broadcast_to(y, (*lead, *y.shape[-2:]))
@@ -119,15 +141,25 @@ solve_matrix.grads(("x", "y"), _solve_grads)
 
 def _triangular_reference(x: Any, y: Any, upper: bool, unit: bool = False) -> Any:
     import numpy as np
+
     x = np.triu(x) if upper else np.tril(x)
     if unit:
         x = x - x * np.eye(x.shape[-1]) + np.eye(x.shape[-1])
     return np.linalg.solve(x, y)
 
 
-@op(public=False, amp="full", dtype="promote", reference=_triangular_reference, samples=[
-    Sample(REAL_SQUARE, (3, 2), True), Sample(_BATCH, (2, 3), False), Sample(REAL_SQUARE, (2, 3, 1), False, True),
-    Sample(_COMPLEX, A(value=[[1j], [2.0]], dtype="complex128"), True)])
+@op(
+    public=False,
+    amp="full",
+    dtype="promote",
+    reference=_triangular_reference,
+    samples=[
+        Sample(REAL_SQUARE, (3, 2), True),
+        Sample(_BATCH, (2, 3), False),
+        Sample(REAL_SQUARE, (2, 3, 1), False, True),
+        Sample((2, 2), (2, 1), True, complex=True),
+    ],
+)
 def triangular(xp, x, y, upper: bool, unit: bool = False):
     """x^-1 y for a triangular x; the other triangle, and with `unit` the diagonal, are not read.
 
@@ -135,13 +167,18 @@ def triangular(xp, x, y, upper: bool, unit: bool = False):
     """
     check_matrix("linalg.solve_triangular", x)
     if y.ndim < 2 or y.shape[-2] != x.shape[-1]:
-        raise ShapeError(f"linalg.solve_triangular: A {tuple(x.shape)} and B {tuple(y.shape)} do not fit; A's size must be B's number of rows")
+        raise ShapeError(
+            f"linalg.solve_triangular: A {tuple(x.shape)} and B {tuple(y.shape)} do not fit; A's size must "
+            "be B's number of rows"
+        )
     n = x.shape[-1]
     if x.ndim == 2 and y.ndim == 2 and y.size:
         diagonal = x.diagonal()
         if not unit and not bool((diagonal != 0).all()):  # a check: reads the device
             raise LucidError(f"linalg.solve_triangular: the input {_SINGULAR}")
-        return scipy_linalg(xp).solve_triangular(x, y, lower=not upper, unit_diagonal=unit, check_finite=False)
+        return scipy_linalg(xp).solve_triangular(
+            x, y, lower=not upper, unit_diagonal=unit, check_finite=False
+        )
     x = xp.triu(x) if upper else xp.tril(x)
     if unit:
         eye = xp.eye(n, dtype=x.dtype)
@@ -170,13 +207,19 @@ def _pinv(xp: Any, x: Any, rtol: float, atol: float) -> Any:
     return xp.matmul(hermitian(xp, vh) * s[..., None, :], hermitian(xp, u))
 
 
-@op(public=False, amp="full", samples=[Sample((3, 2), 1e-12), Sample((2, 2, 4), 1e-12), Sample(_COMPLEX, 1e-12)],
-    reference=lambda x, rtol, atol=0.0, one_triangle=False: __import__("numpy").linalg.pinv(x, rtol))
+@op(
+    public=False,
+    amp="full",
+    samples=[Sample((3, 2), 1e-12), Sample((2, 2, 4), 1e-12), Sample((2, 2), 1e-12, complex=True)],
+    reference=lambda x, rtol, atol=0.0, one_triangle=False: __import__("numpy").linalg.pinv(x, rtol),
+)
 def pseudo_inverse(xp, x, rtol: float, atol: float = 0.0, one_triangle: bool = False):
-    """The Moore-Penrose inverse of each matrix; singular values up to max(atol, rtol * largest) count as zero.
+    """The Moore-Penrose inverse of each matrix.
 
-    x: [..., m, n]. Returns [..., n, m]. The gradient is that of a matrix whose rank stays (Golub and Pereyra 1973). one_triangle: only the lower
-    triangle is read; the gradient is that at a Hermitian x.
+    Singular values up to max(atol, rtol * largest) count as zero.
+
+    x: [..., m, n]. Returns [..., n, m]. The gradient is that of a matrix whose rank stays (Golub and Pereyra
+    1973). one_triangle: only the lower triangle is read; the gradient is that at a Hermitian x.
     """
     check_matrix("linalg.pinv", x, square=one_triangle)
     return _pinv(xp, from_triangle.forward(xp, x, False) if one_triangle else x, rtol, atol)
@@ -186,7 +229,9 @@ def _pinv_x(F, g, x, out):
     h, gh = H(F, out), H(F, g)
     rows = gh - F.matmul(x, F.matmul(out, gh))
     columns = gh - F.matmul(F.matmul(gh, out), x)
-    return F.matmul(F.matmul(rows, out), h) + F.matmul(F.matmul(h, out), columns) - F.matmul(F.matmul(h, g), h)
+    return (
+        F.matmul(F.matmul(rows, out), h) + F.matmul(F.matmul(h, out), columns) - F.matmul(F.matmul(h, g), h)
+    )
 
 
 pseudo_inverse.grad(x=_pinv_x)
@@ -204,11 +249,20 @@ def det(xp, x):
     return xp.asarray(xp.linalg.det(x))
 
 
-@op(public=False, amp="full", samples=_SQUARES, reference=lambda x: __import__("numpy").linalg.det(x)[..., None, None] * __import__("numpy").linalg.inv(x).swapaxes(-1, -2))
+@op(
+    public=False,
+    amp="full",
+    samples=_SQUARES,
+    reference=lambda x: (
+        __import__("numpy").linalg.det(x)[..., None, None]
+        * __import__("numpy").linalg.inv(x).swapaxes(-1, -2)
+    ),
+)
 def cofactor(xp, x):
     """The cofactors of each matrix, d det(x) / dx, also of a singular one.
 
-    From the singular value decomposition: det(u vh) * u * (products of all other singular values) * vh, conjugated where complex.
+    From the singular value decomposition: det(u vh) * u * (products of all other singular values) * vh,
+    conjugated where complex.
     """
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     n = s.shape[-1]
@@ -232,7 +286,14 @@ det.grad(x=lambda F, g, x: _one(F, g) * F.conj(F.cofactor(x)))
 cofactor.grad(x=_cofactor_x)
 
 
-@op(name="slogdet", outputs=("sign", "logabsdet"), amp="full", samples=_SQUARES, method=True, reference=lambda x: tuple(__import__("numpy").linalg.slogdet(x)))
+@op(
+    name="slogdet",
+    outputs=("sign", "logabsdet"),
+    amp="full",
+    samples=_SQUARES,
+    method=True,
+    reference=lambda x: tuple(__import__("numpy").linalg.slogdet(x)),
+)
 def slogdet(xp, x):
     """(sign, log |det|) of each matrix; (0, -inf) for a singular one.
 
@@ -255,12 +316,12 @@ slogdet.grad(x=_slogdet_x)
 # ---- Hermitian matrices ----
 
 
-@op(public=False)
+@op(public=False, samples=[Sample((1, 1), False), Sample((3, 1, 1), True)])
 def from_triangle(xp, x, upper: bool):
     """The Hermitian matrix whose one triangle is that of `x`.
 
-    Its gradient is passed on as it is: the input counts as Hermitian, as in PyTorch. (Not the derivative with respect to the triangle alone,
-    hence without samples for the finite-difference tests.)
+    Its gradient is passed on as it is: the input counts as Hermitian, as in PyTorch. That is not the
+    derivative with respect to the triangle alone; the samples are 1 x 1, where the two agree.
     """
     one = xp.triu(x, 1) if upper else xp.tril(x, -1)
     diagonal = x * xp.eye(x.shape[-1], dtype=x.real.dtype)
@@ -271,10 +332,25 @@ from_triangle.grad(x=lambda F, g: g)
 
 # ---- the matrix exponential ----
 
-# The degree-13 diagonal Pade approximant is exact to double precision up to this 1-norm (Higham 2005, table 2.3).
+# The degree-13 diagonal Pade approximant is exact to double precision up to this 1-norm (Higham 2005, table
+# 2.3).
 _THETA_13 = 5.371920351148152
-_PADE_13 = (64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0, 10559470521600.0, 670442572800.0,
-            33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0)
+_PADE_13 = (
+    64764752532480000.0,
+    32382376266240000.0,
+    7771770303897600.0,
+    1187353796428800.0,
+    129060195264000.0,
+    10559470521600.0,
+    670442572800.0,
+    33522128640.0,
+    1323241920.0,
+    40840800.0,
+    960960.0,
+    16380.0,
+    182.0,
+    1.0,
+)
 
 
 @op(name="matrix_exp", method=True, amp="full", samples=[Sample((3, 3)), Sample((2, 2, 2), complex=True)])
@@ -288,12 +364,14 @@ def matrix_exp(xp, x):
         return x.copy()
     norm = xp.abs(x).sum(-2).max(-1)
     times = xp.maximum(xp.ceil(xp.log2(xp.maximum(norm, 1e-300) / _THETA_13)), 0.0)
-    x = x / (2.0 ** times)[..., None, None].astype(x.real.dtype)
+    x = x / (2.0**times)[..., None, None].astype(x.real.dtype)
     b, eye = _PADE_13, xp.eye(x.shape[-1], dtype=x.dtype)
     x2 = xp.matmul(x, x)
     x4 = xp.matmul(x2, x2)
     x6 = xp.matmul(x4, x2)
-    u = xp.matmul(x, xp.matmul(x6, b[13] * x6 + b[11] * x4 + b[9] * x2) + b[7] * x6 + b[5] * x4 + b[3] * x2 + b[1] * eye)
+    u = xp.matmul(
+        x, xp.matmul(x6, b[13] * x6 + b[11] * x4 + b[9] * x2) + b[7] * x6 + b[5] * x4 + b[3] * x2 + b[1] * eye
+    )
     v = xp.matmul(x6, b[12] * x6 + b[10] * x4 + b[8] * x2) + b[6] * x6 + b[4] * x4 + b[2] * x2 + b[0] * eye
     out = xp.linalg.solve(v - u, v + u)
     for i in range(int(times.max())):  # the number of squarings is needed on the host
@@ -312,4 +390,4 @@ def _matrix_exp_x(F, g, x):
 matrix_exp.grad(x=_matrix_exp_x)
 
 
-from . import decompositions as decompositions  # noqa: E402  (the second half of this topic; it uses the helpers above)
+from . import decompositions as decompositions  # noqa: E402  (uses the helpers above)

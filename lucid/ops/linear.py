@@ -1,4 +1,7 @@
-"""Products of vectors and matrices beyond `matmul`: written in terms of it, so that every product runs in BLAS."""
+"""Products of vectors and matrices beyond `matmul`.
+
+Written in terms of it, so that every product runs in BLAS.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from .registry import Sample, composite, op
 def _rank(name: str, *pairs: tuple[Any, int, str]) -> None:
     for x, n, argument in pairs:
         if x.ndim != n:
-            raise ShapeError(f"{name}: {argument} must have {n} dimension{'s' * (n > 1)}, got shape {tuple(x.shape)}; use matmul, which takes any number")
+            raise ShapeError(
+                f"{name}: {argument} must have {n} dimension{'s' * (n > 1)}, got shape {tuple(x.shape)}; use "
+                "matmul, which takes any number"
+            )
 
 
 @composite(method=True, amp="low", samples=[Sample((2, 3), (3, 4))], reference="numpy:matmul")
@@ -29,7 +35,10 @@ def bmm(F, x, mat2):
     """The products of two batches of matrices [b, n, k] and [b, k, m]: [b, n, m]."""
     _rank("bmm", (x, 3, "x"), (mat2, 3, "mat2"))
     if x.shape[0] != mat2.shape[0]:
-        raise ShapeError(f"bmm: the batches have sizes {x.shape[0]} and {mat2.shape[0]}; they must be equal (matmul broadcasts)")
+        raise ShapeError(
+            f"bmm: the batches have sizes {x.shape[0]} and {mat2.shape[0]}; they must be equal (matmul "
+            "broadcasts)"
+        )
     return F.matmul(x, mat2)
 
 
@@ -42,7 +51,7 @@ def mv(F, x, vec):
 
 @composite(method=True, samples=[Sample((3,), (3,))], reference="numpy:dot")
 def dot(F, x, tensor):
-    """The sum of x_i tensor_i of two vectors, 0-d. (Not conjugated: see `vdot`.)"""
+    """The sum of x_i tensor_i of two vectors, 0-d. Nothing is conjugated: see `vdot`."""
     _rank("dot", (x, 1, "x"), (tensor, 1, "tensor"))
     return F.matmul(x, tensor)
 
@@ -67,13 +76,23 @@ def ger(F, x, vec2):
     return F.outer(x, vec2)
 
 
-@composite(method=True, amp="low", samples=[Sample((2, 3), (4, 3)), Sample((3,), (3,)), Sample((2, 2, 3), (2, 3))], reference="numpy:inner")
+@composite(
+    method=True,
+    amp="low",
+    samples=[Sample((2, 3), (4, 3)), Sample((3,), (3,)), Sample((2, 2, 3), (2, 3))],
+    reference="numpy:inner",
+)
 def inner(F, x, other):
-    """The sum over the last dimension of both: [*x.shape[:-1], *other.shape[:-1]]; the plain product when one is 0-d."""
+    """The sum over the last dimension of both:
+
+    [*x.shape[:-1], *other.shape[:-1]]; the plain product when one is 0-d.
+    """
     if not x.ndim or not other.ndim:
         return x * other
     if x.shape[-1] != other.shape[-1]:
-        raise ShapeError(f"inner: the last dimensions must be equal, got {tuple(x.shape)} and {tuple(other.shape)}")
+        raise ShapeError(
+            f"inner: the last dimensions must be equal, got {tuple(x.shape)} and {tuple(other.shape)}"
+        )
     return F.tensordot(x, other, ((x.ndim - 1,), (other.ndim - 1,)))
 
 
@@ -88,38 +107,65 @@ def _blend(F: Any, x: Any, product_: Any, beta: Any, alpha: Any) -> Any:
     try:
         return (x if beta == 1 else x * beta) + _scaled(product_, alpha)
     except ValueError:
-        raise ShapeError(f"addmm: input of shape {tuple(x.shape)} cannot be broadcast to the product's shape {tuple(product_.shape)}") from None
+        raise ShapeError(
+            f"addmm: input of shape {tuple(x.shape)} cannot be broadcast to the product's shape "
+            f"{tuple(product_.shape)}"
+        ) from None
 
 
-@composite(method=True, amp="low", samples=[Sample((2, 4), (2, 3), (3, 4), beta=0.5, alpha=2.0), Sample((4,), (2, 3), (3, 4))],
-           reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b))
+@composite(
+    method=True,
+    amp="low",
+    samples=[Sample((2, 4), (2, 3), (3, 4), beta=0.5, alpha=2.0), Sample((4,), (2, 3), (3, 4))],
+    reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b),
+)
 def addmm(F, x, mat1, mat2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha mat1 @ mat2. mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]."""
     return _blend(F, x, F.mm(mat1, mat2), beta, alpha)
 
 
-@composite(method=True, amp="low", samples=[Sample((2,), (2, 3), (3,), beta=0.5, alpha=2.0)], reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b))
+@composite(
+    method=True,
+    amp="low",
+    samples=[Sample((2,), (2, 3), (3,), beta=0.5, alpha=2.0)],
+    reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b),
+)
 def addmv(F, x, mat, vec, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha mat @ vec. mat: [n, k]; vec: [k]; x broadcasts to [n]."""
     return _blend(F, x, F.mv(mat, vec), beta, alpha)
 
 
-@composite(method=True, amp="low", samples=[Sample((2, 4), (3, 2, 3), (3, 3, 4), beta=0.5, alpha=2.0)],
-           reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0))
+@composite(
+    method=True,
+    amp="low",
+    samples=[Sample((2, 4), (3, 2, 3), (3, 3, 4), beta=0.5, alpha=2.0)],
+    reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0),
+)
 def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
-    """beta x + alpha times the sum over the batch of batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [n, m]."""
+    """beta x + alpha times the sum over the batch of batch1 @ batch2.
+
+    [b, n, k] and [b, k, m]; x broadcasts to [n, m].
+    """
     _rank("addbmm", (batch1, 3, "batch1"), (batch2, 3, "batch2"))
     return _blend(F, x, F.tensordot(batch1, batch2, ((0, 2), (0, 1))), beta, alpha)
 
 
-@composite(method=True, samples=[Sample((3, 4), (3,), (4,), beta=0.5, alpha=2.0)], reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * a[:, None] * b)
+@composite(
+    method=True,
+    samples=[Sample((3, 4), (3,), (4,), beta=0.5, alpha=2.0)],
+    reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * a[:, None] * b,
+)
 def addr(F, x, vec1, vec2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha times the outer product of vec1 [n] and vec2 [m]; x broadcasts to [n, m]."""
     return _blend(F, x, F.outer(vec1, vec2), beta, alpha)
 
 
-@composite(method=True, amp="low", samples=[Sample((2, 2, 4), (2, 2, 3), (2, 3, 4), beta=0.5, alpha=2.0)],
-           reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b))
+@composite(
+    method=True,
+    amp="low",
+    samples=[Sample((2, 2, 4), (2, 2, 3), (2, 3, 4), beta=0.5, alpha=2.0)],
+    reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b),
+)
 def baddbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [b, n, m]."""
     return _blend(F, x, F.bmm(batch1, batch2), beta, alpha)
@@ -127,17 +173,30 @@ def baddbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
 
 # ---- contractions ----
 
-@composite(public=False, amp="low", samples=[Sample((2, 3, 4), (4, 3, 2), ((1, 2), (1, 0))), Sample((2, 3), (4,), ((), ()))],
-           reference=lambda x, y, dims: __import__("numpy").tensordot(x, y, dims))
+
+@composite(
+    public=False,
+    amp="low",
+    samples=[Sample((2, 3, 4), (4, 3, 2), ((1, 2), (1, 0))), Sample((2, 3), (4,), ((), ()))],
+    reference=lambda x, y, dims: __import__("numpy").tensordot(x, y, dims),
+)
 def tensordot(F, x, y, dims: tuple):
-    """The sum over pairs of dimensions. dims: (dimensions of x, dimensions of y). Returns the other dimensions of x, then those of y."""
-    left, right = ([normalize_dim("tensordot", int(d), v.ndim) for d in ds] for ds, v in zip(dims, (x, y), strict=True))
+    """The sum over pairs of dimensions. dims: (dimensions of x, dimensions of y).
+
+    Returns the other dimensions of x, then those of y.
+    """
+    left, right = (
+        [normalize_dim("tensordot", int(d), v.ndim) for d in ds] for ds, v in zip(dims, (x, y), strict=True)
+    )
     # A size of 1 that meets a larger one broadcasts: the larger is summed.
     x = _sum_where(F, x, [i for i, j in zip(left, right, strict=False) if y.shape[j] == 1 != x.shape[i]])
     y = _sum_where(F, y, [j for i, j in zip(left, right, strict=False) if x.shape[i] == 1 != y.shape[j]])
     if len(left) != len(right) or any(x.shape[i] != y.shape[j] for i, j in zip(left, right, strict=True)):
-        raise ShapeError(f"tensordot: dims {dims} pair sizes {[x.shape[i] for i in left]} with {[y.shape[j] for j in right]} (shapes {tuple(x.shape)} and "
-                         f"{tuple(y.shape)}); paired sizes must be equal")
+        raise ShapeError(
+            f"tensordot: dims {dims} pair sizes {[x.shape[i] for i in left]} with "
+            f"{[y.shape[j] for j in right]} (shapes {tuple(x.shape)} and "
+            f"{tuple(y.shape)}); paired sizes must be equal"
+        )
     free_x, free_y = [i for i in range(x.ndim) if i not in left], [j for j in range(y.ndim) if j not in right]
     shape = (*(x.shape[i] for i in free_x), *(y.shape[j] for j in free_y))
     inner_size = prod(x.shape[i] for i in left)
@@ -151,20 +210,32 @@ def _sum_where(F: Any, x: Any, dims: list[int]) -> Any:
 
 
 def _parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """The labels of each operand and of the result; an ellipsis stands for labels '0', '1', ... counted from the right."""
+    """The labels of each operand and of the result; an ellipsis stands for labels '0', '1', ...
+
+    Counted from the right.
+    """
     if "->" in equation:
         left, right = equation.replace(" ", "").split("->")
     else:
         left, right = equation.replace(" ", ""), None
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ShapeError(f"einsum: equation {equation!r} names {len(terms)} operands but {len(ranks)} were given")
+        raise ShapeError(
+            f"einsum: equation {equation!r} names {len(terms)} operands but {len(ranks)} were given"
+        )
     inputs, widest = [], 0
     for term, rank in zip(terms, ranks, strict=True):
         head, dots, tail = term.partition("...")
         extra = rank - len(head) - len(tail)
-        if (head + tail).strip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") or extra < 0 or (extra and not dots):
-            raise ShapeError(f"einsum: term {term!r} of {equation!r} does not fit an operand of {rank} dimensions; one letter per dimension, '...' for the rest")
+        if (
+            (head + tail).strip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+            or extra < 0
+            or (extra and not dots)
+        ):
+            raise ShapeError(
+                f"einsum: term {term!r} of {equation!r} does not fit an operand of {rank} dimensions; one "
+                "letter per dimension, '...' for the rest"
+            )
         widest = max(widest, extra)
         inputs.append([*head, *(str(i) for i in range(extra - 1, -1, -1)), *tail])
     ellipsis = [str(i) for i in range(widest - 1, -1, -1)]
@@ -175,16 +246,27 @@ def _parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]
     output = [*head, *(ellipsis if dots else ()), *tail]
     known = {c for term in inputs for c in term}
     if len(set(output)) != len(output) or not known.issuperset(output):
-        raise ShapeError(f"einsum: the result {right!r} of {equation!r} must name each letter once, and only letters of the operands")
+        raise ShapeError(
+            f"einsum: the result {right!r} of {equation!r} must name each letter once, and only letters of "
+            "the operands"
+        )
     return inputs, output
 
 
 @lru_cache(512)
-def _path(inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
-    """The order of pairwise contractions that the greedy method gives (Smith and Gray 2018, opt_einsum, as in NumPy)."""
+def _path(
+    inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
+) -> list[tuple[int, ...]]:
+    """The order of pairwise contractions by the greedy method (Smith and Gray 2018, opt_einsum; NumPy's)."""
     import numpy as np
-    names = {c: chr(ord("a") + i) if i < 26 else chr(ord("A") + i - 26) for i, c in enumerate(sorted({c for t in inputs for c in t}))}
-    equation = ",".join("".join(names[c] for c in t) for t in inputs) + "->" + "".join(names[c] for c in output)
+
+    names = {
+        c: chr(ord("a") + i) if i < 26 else chr(ord("A") + i - 26)
+        for i, c in enumerate(sorted({c for t in inputs for c in t}))
+    }
+    equation = (
+        ",".join("".join(names[c] for c in t) for t in inputs) + "->" + "".join(names[c] for c in output)
+    )
     dummies = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
     return [tuple(step) for step in np.einsum_path(equation, *dummies, optimize="greedy")[0][1:]]
 
@@ -196,7 +278,10 @@ def _diagonals(F: Any, x: Any, labels: list[str]) -> tuple[Any, list[str]]:
             i = labels.index(label)
             j = labels.index(label, i + 1)
             if x.shape[i] != x.shape[j]:
-                raise ShapeError(f"einsum: {label!r} stands for sizes {x.shape[i]} and {x.shape[j]} in one operand; they must be equal")
+                raise ShapeError(
+                    f"einsum: {label!r} stands for sizes {x.shape[i]} and {x.shape[j]} in one operand; they "
+                    "must be equal"
+                )
             x = F.diagonal(x, 0, i, j)
             labels = [c for k, c in enumerate(labels) if k not in (i, j)] + [label]
     return x, labels
@@ -211,9 +296,12 @@ def _reduce(F: Any, x: Any, labels: list[str], keep: set[str]) -> tuple[Any, lis
 def _contract(F: Any, x: Any, lx: list[str], y: Any, ly: list[str], keep: set[str]) -> tuple[Any, list[str]]:
     """The product of two operands, summed over the labels that are not kept."""
     size_x, size_y = dict(zip(lx, x.shape, strict=True)), dict(zip(ly, y.shape, strict=True))
-    for c in set(lx) & set(ly):
+    for c in sorted(set(lx) & set(ly)):
         if size_x[c] != size_y[c] and 1 not in (size_x[c], size_y[c]):
-            raise ShapeError(f"einsum: {c!r} stands for sizes {size_x[c]} and {size_y[c]}; they must be equal, or one of them 1")
+            raise ShapeError(
+                f"einsum: {c!r} stands for sizes {size_x[c]} and {size_y[c]}; they must be equal, or one of "
+                "them 1"
+            )
     # A size of 1 that meets a larger one broadcasts: the label belongs to the larger operand alone.
     x, lx = _drop(F, x, lx, [c for c in lx if size_x[c] == 1 and size_y.get(c, 1) > 1])
     y, ly = _drop(F, y, ly, [c for c in ly if size_y[c] == 1 and size_x.get(c, 1) > 1])
@@ -224,14 +312,18 @@ def _contract(F: Any, x: Any, lx: list[str], y: Any, ly: list[str], keep: set[st
     rows, columns = [c for c in lx if c not in both], [c for c in ly if c not in both]
     x = F.permute(x, tuple(lx.index(c) for c in (*batch, *rows, *summed)))
     y = F.permute(y, tuple(ly.index(c) for c in (*batch, *summed, *columns)))
-    lead, mid = x.shape[:len(batch)], x.shape[len(batch):len(batch) + len(rows)]
-    tail = y.shape[len(batch) + len(summed):]
+    lead, mid = x.shape[: len(batch)], x.shape[len(batch) : len(batch) + len(rows)]
+    tail = y.shape[len(batch) + len(summed) :]
     if not summed:
-        out = F.reshape(x, (*lead, *mid, *(1,) * len(columns))) * F.reshape(y, (*lead, *(1,) * len(rows), *tail))
+        out = F.reshape(x, (*lead, *mid, *(1,) * len(columns))) * F.reshape(
+            y, (*lead, *(1,) * len(rows), *tail)
+        )
         return out, batch + rows + columns
-    inner_size = prod(x.shape[len(batch) + len(rows):])
+    inner_size = prod(x.shape[len(batch) + len(rows) :])
     many = (prod(lead),) if batch else ()
-    out = F.matmul(F.reshape(x, (*many, prod(mid), inner_size)), F.reshape(y, (*many, inner_size, prod(tail))))
+    out = F.matmul(
+        F.reshape(x, (*many, prod(mid), inner_size)), F.reshape(y, (*many, inner_size, prod(tail)))
+    )
     return F.reshape(out, (*lead, *mid, *tail)), batch + rows + columns
 
 
@@ -244,20 +336,32 @@ def _drop(F: Any, x: Any, labels: list[str], gone: list[str]) -> tuple[Any, list
 
 def _einsum_reference(*arrays: Any, equation: str) -> Any:
     import numpy as np
+
     return np.einsum(equation, *arrays)
 
 
-@composite(public=False, amp="low", reference=_einsum_reference, samples=[Sample((2, 3), (3, 4), equation="ij,jk->ik"), Sample((3, 3), equation="ii->i"),
-                                                                        Sample((2, 3, 4), (2, 4, 5), (5, 2), equation="...ij,...jk,kl->...il")])
+@composite(
+    public=False,
+    amp="low",
+    reference=_einsum_reference,
+    samples=[
+        Sample((2, 3), (3, 4), equation="ij,jk->ik"),
+        Sample((3, 3), equation="ii->i"),
+        Sample((2, 3, 4), (2, 4, 5), (5, 2), equation="...ij,...jk,kl->...il"),
+    ],
+)
 def einsum(F, *tensors, equation: str):
-    """The sum of products that `equation` describes (Einstein's convention), as pairwise matrix products in a greedy order.
+    """The sum of products that `equation` describes, as matrix products in a greedy order.
 
-    Letters name dimensions, '...' the ones without a letter (they broadcast); without '->' the result has the letters that occur once, sorted.
+    Letters name dimensions, '...' the ones without a letter (they broadcast); without '->' the result has the
+    letters that occur once, sorted.
     """
     inputs, output = _parse(equation, [t.ndim for t in tensors])
     terms = [_diagonals(F, t, labels) for t, labels in zip(tensors, inputs, strict=True)]
     if len(terms) > 2:
-        steps = _path(tuple(tuple(c) for _, c in terms), tuple(output), tuple(tuple(t.shape) for t, _ in terms))
+        steps = _path(
+            tuple(tuple(c) for _, c in terms), tuple(output), tuple(tuple(t.shape) for t, _ in terms)
+        )
     else:
         steps = [(0, 1)] * (len(terms) - 1)
     for step in steps:
@@ -265,36 +369,61 @@ def einsum(F, *tensors, equation: str):
         terms = [t for i, t in enumerate(terms) if i not in step]
         (out, labels), *others = chosen
         for k, (y, ly) in enumerate(others):
-            rest = [c for _, c in terms] + [c for _, c in others[k + 1:]] + [output]
+            rest = [c for _, c in terms] + [c for _, c in others[k + 1 :]] + [output]
             out, labels = _contract(F, out, labels, y, ly, {c for group in rest for c in group})
         terms.append((out, labels))
-    (out, labels), = terms
+    ((out, labels),) = terms
     out, labels = _reduce(F, out, labels, set(output))
     return F.permute(out, tuple(labels.index(c) for c in output))
 
 
 # ---- products of vectors ----
 
-@op(public=False, dtype="promote", broadcast=True, samples=[Sample((2, 3), (2, 3), -1), Sample((3, 1), (3, 4), 0), Sample((2, 3), (3,), -1, complex=True)],
-    reference=lambda x, y, dim: __import__("numpy").cross(x, y, axis=dim))
+
+@op(
+    public=False,
+    dtype="promote",
+    broadcast=True,
+    samples=[Sample((2, 3), (2, 3), -1), Sample((3, 1), (3, 4), 0), Sample((2, 3), (3,), -1, complex=True)],
+    reference=lambda x, y, dim: __import__("numpy").cross(x, y, axis=dim),
+)
 def cross_product(xp, x, y, dim: int):
     """The vector product x X y along a dimension of size 3, counted from the end; the others broadcast."""
     if x.shape[dim] != 3 or y.shape[dim] != 3:
-        raise ShapeError(f"cross: dimension {dim} must have size 3 in both inputs, got {tuple(x.shape)} and {tuple(y.shape)}")
+        raise ShapeError(
+            f"cross: dimension {dim} must have size 3 in both inputs, got {tuple(x.shape)} and "
+            f"{tuple(y.shape)}"
+        )
     return xp.cross(x, y, axis=dim)
 
 
-cross_product.grad(x=lambda F, g, y, dim: F.cross_product(F.conj(y), g, dim), y=lambda F, g, x, dim: F.cross_product(g, F.conj(x), dim))
+cross_product.grad(
+    x=lambda F, g, y, dim: F.cross_product(F.conj(y), g, dim),
+    y=lambda F, g, x, dim: F.cross_product(g, F.conj(x), dim),
+)
 
 
-@composite(public=False, amp="low", samples=[Sample((2, 3), (2, 4), (5, 3, 4), (5,))], reference=lambda x1, x2, w, b: __import__("numpy").einsum("bi,oij,bj->bo", x1, w, x2) + b)
+@composite(
+    public=False,
+    amp="low",
+    samples=[Sample((2, 3), (2, 4), (5, 3, 4), (5,))],
+    reference=lambda x1, x2, w, b: __import__("numpy").einsum("bi,oij,bj->bo", x1, w, x2) + b,
+)
 def bilinear(F, x, y, weight, bias=None):
     """sum over i, j of x_i weight[o, i, j] y_j + bias[o].
 
     x: [..., in1]; y: [..., in2]; weight: [out, in1, in2]; bias: [out]. Returns [..., out].
     """
-    if weight.ndim != 3 or x.shape[-1] != weight.shape[1] or y.shape[-1] != weight.shape[2] or x.shape[:-1] != y.shape[:-1]:
-        raise ShapeError(f"bilinear: expected x [..., in1], y [..., in2] and weight [out, in1, in2], got {tuple(x.shape)}, {tuple(y.shape)} and {tuple(weight.shape)}")
+    if (
+        weight.ndim != 3
+        or x.shape[-1] != weight.shape[1]
+        or y.shape[-1] != weight.shape[2]
+        or x.shape[:-1] != y.shape[:-1]
+    ):
+        raise ShapeError(
+            "bilinear: expected x [..., in1], y [..., in2] and weight [out, in1, in2], got "
+            f"{tuple(x.shape)}, {tuple(y.shape)} and {tuple(weight.shape)}"
+        )
     out_size, n, m = weight.shape
     flat = F.reshape(x, (prod(x.shape[:-1]), n))
     mixed = F.matmul(flat, F.reshape(F.permute(weight, (1, 0, 2)), (n, out_size * m)))
@@ -305,15 +434,27 @@ def bilinear(F, x, y, weight, bias=None):
 
 # ---- distances ----
 
-@op(public=False, dtype="float", samples=[Sample((3, 2), (4, 2)), Sample((2, 3, 2), (4, 2))],
-    reference=lambda x, y: __import__("numpy").sqrt(((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1)))
-def euclidean_distances(xp, x, y):
-    """The Euclidean distances between the rows of `x` and those of `y`, from |x|^2 + |y|^2 - 2 x.y: one matrix product.
 
-    x: [..., n, k]; y: [..., m, k]; leading dimensions broadcast. Returns [..., n, m]. A distance of 0 has gradient 0. Distances much smaller than
-    the rows lose digits: their square is a difference of large numbers.
+@op(
+    public=False,
+    dtype="float",
+    samples=[Sample((3, 2), (4, 2)), Sample((2, 3, 2), (4, 2))],
+    reference=lambda x, y: __import__("numpy").sqrt(((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1)),
+)
+def euclidean_distances(xp, x, y):
+    """The Euclidean distances between the rows of `x` and those of `y`, from |x|^2 + |y|^2 - 2 x.y.
+
+    One matrix product.
+
+    x: [..., n, k]; y: [..., m, k]; leading dimensions broadcast. Returns [..., n, m]. A distance of 0 has
+    gradient 0. Distances much smaller than the rows lose digits: their square is a difference of large
+    numbers.
     """
-    square = (x * x).sum(-1)[..., :, None] + (y * y).sum(-1)[..., None, :] - 2 * xp.matmul(x, xp.swapaxes(y, -1, -2))
+    square = (
+        (x * x).sum(-1)[..., :, None]
+        + (y * y).sum(-1)[..., None, :]
+        - 2 * xp.matmul(x, xp.swapaxes(y, -1, -2))
+    )
     return xp.sqrt(xp.maximum(square, 0))
 
 
@@ -330,3 +471,19 @@ def _distance_grads(F, g, x, y, out, x_shape, y_shape, needs):
 
 
 euclidean_distances.grads(("x", "y"), _distance_grads)
+
+
+# ---- constant derivatives ----
+
+
+@op(public=False, view=True, samples=[Sample((2, 3), (4,))])
+def beside(xp, x, y):
+    """`x`, as a function of `y` as well whose derivative is 0.
+
+    A formula that yields a constant loses the graph; PyTorch's stays in it, and differentiating it once more
+    gives 0, not an error. With `beside` the formulas of pooling, padding and gathers do the same.
+    """
+    return x[...]
+
+
+beside.grad(x=lambda F, g, y: F.beside(g, y), y=lambda F, g, y: F.zeros_like(y))

@@ -1,17 +1,19 @@
 """Losses: cross entropy of class indices as one op, element-wise losses, and what their formulas need.
 
-Reductions of element-wise losses belong to `lucid.functional.loss`; the ops here that take `reduction` divide by the
-weight of the targets that count, as PyTorch does.
+Reductions of element-wise losses belong to `lucid.functional.loss`; the ops here that take `reduction` divide
+by the weight of the targets that count, as PyTorch does.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np  # for the CPU paths alone
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
 from .common import is_low
+from .pointwise import like, wide
 from .registry import A, Sample, op
 from .softmax import require_floating, row_blocks
 
@@ -24,23 +26,27 @@ def check_reduction(name: str, reduction: str) -> None:
         raise ShapeError(f"{name}: reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
 
 
-def _as_classes(xp: Any, name: str, x: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any]:
-    # (x as [N, C, M], target as int64 [N, M] with ignored ones at class 0, weight of each target [N, M] or None for ones).
+def _as_classes(xp: Any, name: str, x: Any, target: Any, weight: Any,
+                ignore_index: int) -> tuple[Any, Any, Any]:
+    # (x as [N, C, M], target as int64 [N, M] with ignored ones at class 0, weight of each target [N, M] or
+    # None for ones).
     require_floating(name, x)
     if target.dtype.kind not in "iu":
         raise DtypeError(f"{name}: class-index targets must be integers, got {target.dtype.name} of shape "
                          f"{tuple(target.shape)}; convert them with .long()"
-                         + (" (probabilities must have the input's shape)" if name == "cross_entropy" else ""))
+                         + (" (probabilities must have the input's shape)" if name == "cross_entropy"
+                            else ""))
     if x.ndim == 0:
         raise ShapeError(f"{name}: the input needs a class dimension, got a 0-d tensor")
     classes = x.shape[0] if x.ndim == 1 else x.shape[1]
     expected = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if target.shape != expected:
-        raise ShapeError(f"{name}: an input of shape {tuple(x.shape)} has {classes} classes and takes targets of shape "
-                         f"{tuple(expected)}, got {tuple(target.shape)}")
+        raise ShapeError(f"{name}: an input of shape {tuple(x.shape)} has {classes} classes and takes "
+                         f"targets of shape {tuple(expected)}, got {tuple(target.shape)}")
     if weight is not None and weight.shape != (classes,):
-        raise ShapeError(f"{name}: weight must have one value for each of the {classes} classes, got shape {tuple(weight.shape)}")
-    x3 = x.reshape((1, classes, 1) if x.ndim == 1 else (x.shape[0], classes, -1) if x.size else (*x.shape[:2], _prod(x.shape[2:])))
+        raise ShapeError(f"{name}: weight must have one value for each of the {classes} classes, got shape "
+                         f"{tuple(weight.shape)}")
+    x3 = x.reshape((1, classes, 1) if x.ndim == 1 else (*x.shape[:2], math.prod(x.shape[2:])))
     t = target.reshape(x3.shape[0], x3.shape[2]).astype("int64", copy=False)
     kept = None
     # Bounds check: on a GPU these two reductions wait for the device, once per call.
@@ -48,21 +54,16 @@ def _as_classes(xp: Any, name: str, x: Any, target: Any, weight: Any, ignore_ind
         kept = t != ignore_index
         bad = t[kept & ((t < 0) | (t >= classes))]
         if bad.size:
-            raise IndexRangeError(f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes (ignore_index is "
-                                  f"{ignore_index}), got {int(bad[0])}; {int(bad.size)} of {int(t.size)} targets are out of range")
+            raise IndexRangeError(f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes "
+                                  "(ignore_index is "
+                                  f"{ignore_index}), got {int(bad[0])}; {int(bad.size)} of {int(t.size)} "
+                                  "targets are out of range")
     elif 0 <= ignore_index < classes:
         kept = t != ignore_index
     if kept is None:
         return x3, t, None if weight is None else weight.astype(x.dtype, copy=False)[t]
     t = xp.where(kept, t, 0)
     return x3, t, kept.astype(x.dtype) if weight is None else weight.astype(x.dtype, copy=False)[t] * kept
-
-
-def _prod(shape: Any) -> int:
-    n = 1
-    for k in shape:
-        n *= k
-    return n
 
 
 def _pick(xp: Any, x3: Any, t: Any) -> Any:
@@ -84,16 +85,18 @@ def _finish(xp: Any, loss: Any, w: Any, reduction: str, shape: Any, dtype: Any) 
 
 
 def _total(xp: Any, t: Any, w: Any) -> Any:
-    # The sum of the weights. All targets ignored: 0, and 0 / 0 = nan as in PyTorch; hence an array, as Python would raise.
-    return xp.asarray(t.size if w is None else w.sum(), dtype=t.dtype if t.dtype.kind == "f" or w is None else w.dtype)
+    # The sum of the weights of targets shaped like t, in t's dtype. All targets ignored: 0, and 0 / 0 = nan
+    # as in PyTorch; hence an array, as Python would raise.
+    return xp.asarray(t.size if w is None else w.sum(), dtype=t.dtype)
 
 
 @op(public=False, samples=[Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None)])
 def class_coefficients(xp, x, target, weight=None, name: str = "cross_entropy", ignore_index: int = -100,
                        reduction: str = "mean", label_smoothing: float = 0.0):
-    """c with loss = -sum over classes of c * log_probability, shaped like `x`: what is constant in a loss over class indices.
+    """c, shaped like `x`, with loss = -sum over classes of c * log_probability.
 
-    c = (1 - s) w_t [class = t] + (s / C) w_class, zero where the target is ignored, divided by the sum of w_t for 'mean'.
+    c = (1 - s) w_t [class = t] + (s / C) w_class, zero where the target is ignored, divided by the sum of w_t
+    for 'mean'.
     """
     x3, t, w = _as_classes(xp, name, x, target, weight, ignore_index)
     n, classes, m = x3.shape
@@ -120,29 +123,29 @@ def _class_dim(shape: Any) -> int:
 
 
 def _spread(F: Any, g: Any, shape: Any) -> Any:
-    # The gradient of a loss per target, with a class dimension of size 1.
-    return F.reshape(g, (1,) if len(shape) == 1 else (shape[0], 1, *shape[2:])) if g.ndim or len(shape) == 1 else g
+    # The gradient of a loss per target, with a class dimension of size 1; a reduced one as it is.
+    if len(shape) == 1:
+        return F.reshape(g, (1,))
+    return F.reshape(g, (shape[0], 1, *shape[2:])) if g.ndim else g
 
 
-@op(
-    public=False, amp="full",
-    samples=[Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None),
-             Sample((2, 3, 5), A((2, 5), dtype="int64", low=0, high=3), A((3,), low=0.2, high=2.0), reduction="sum"),
-             Sample(A((2, 3), low=-1000.0, high=1000.0), A(value=[2, 0]), None, reduction="none"),
-             Sample((4, 3), A(value=[0, -100, 1, 2]), A((3,), low=0.2, high=2.0), label_smoothing=0.1),
-             Sample((3,), A((), dtype="int64", low=0, high=3), None)],
-    outputs=("out", "p"), diff=("out",),
-)
-def cross_entropy(xp, x, target, weight=None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0):
+@op(public=False, amp="full", outputs=("out", "p"), diff=("out",), samples=[
+    Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None),
+    Sample((2, 3, 5), A((2, 5), dtype="int64", low=0, high=3), A((3,), low=0.2, high=2.0), reduction="sum"),
+    Sample(A((2, 3), low=-1000.0, high=1000.0), A(value=[2, 0]), None, reduction="none"),
+    Sample((4, 3), A(value=[0, -100, 1, 2]), A((3,), low=0.2, high=2.0), label_smoothing=0.1),
+    Sample((3,), A((), dtype="int64", low=0, high=3), None)])
+def cross_entropy(xp, x, target, weight=None, ignore_index: int = -100, reduction: str = "mean",
+                  label_smoothing: float = 0.0):
     """(loss, softmax(x)): -log softmax(x) at the target class, without overflow at any logit.
 
-    x: [C], [N, C] or [N, C, d1, ...] logits; target: integers in [0, C) of x's shape without C; weight: [C] or None.
-    loss: target's shape for 'none', else 0-d. With label smoothing s the target is (1 - s) onehot + s / C
-    (Szegedy et al. 2016, section 7). `p` serves the accelerated gradients.
+    x: [C], [N, C] or [N, C, d1, ...] logits; target: integers in [0, C) of x's shape without C; weight: [C]
+    or None. loss: target's shape for 'none', else 0-d. With label smoothing s the target is (1 - s) onehot +
+    s / C (Szegedy et al. 2016, section 7). `p` serves the accelerated gradients.
     """
     check_reduction("cross_entropy", reduction)
     x3, t, w = _as_classes(xp, "cross_entropy", x, target, weight, ignore_index)
-    x3 = x3.astype("float32") if is_low(x.dtype) else x3
+    x3 = wide(x3)
     classes = x3.shape[1]
     d = x3 - x3.max(1, keepdims=True) if x3.size else x3.copy()
     p = xp.exp(d)
@@ -157,7 +160,8 @@ def cross_entropy(xp, x, target, weight=None, ignore_index: int = -100, reductio
     return out, p.reshape(x.shape).astype(x.dtype, copy=False)
 
 
-def _smoothed(xp: Any, loss: Any, d: Any, lse: Any, weight: Any, target: Any, classes: int, ignore_index: int, smoothing: float) -> Any:
+def _smoothed(xp: Any, loss: Any, d: Any, lse: Any, weight: Any, target: Any, classes: int, ignore_index: int,
+              smoothing: float) -> Any:
     if weight is None:
         even = lse * classes - d.sum(1)
     else:
@@ -168,7 +172,8 @@ def _smoothed(xp: Any, loss: Any, d: Any, lse: Any, weight: Any, target: Any, cl
 
 
 def _cross_entropy_x(F, g, x, target, weight, ignore_index, reduction, label_smoothing):
-    c = F.class_coefficients(x, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    c = F.class_coefficients(x, target, weight, ignore_index=ignore_index, reduction=reduction,
+                             label_smoothing=label_smoothing)
     dim = _class_dim(x.shape)
     return _spread(F, g, x.shape) * (F.softmax(x, dim) * F.sum(c, dim=dim, keepdim=True) - c)
 
@@ -176,14 +181,15 @@ def _cross_entropy_x(F, g, x, target, weight, ignore_index, reduction, label_smo
 cross_entropy.grad(x=_cross_entropy_x)
 
 
-@op(
-    public=False, amp="full",
-    samples=[Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None),
-             Sample((2, 3, 5), A((2, 5), dtype="int64", low=0, high=3), A((3,), low=0.2, high=2.0), reduction="sum"),
-             Sample((3,), A((), dtype="int64", low=0, high=3), None, reduction="none")],
-)
+@op(public=False, amp="full", samples=[
+    Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None),
+    Sample((2, 3, 5), A((2, 5), dtype="int64", low=0, high=3), A((3,), low=0.2, high=2.0), reduction="sum"),
+    Sample((3,), A((), dtype="int64", low=0, high=3), None, reduction="none")])
 def nll_loss(xp, x, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
-    """-w_t x_t: the negative log likelihood of the target classes under log probabilities `x`. Shapes as for cross_entropy."""
+    """-w_t x_t: the negative log likelihood of the target classes under log probabilities `x`.
+
+    Shapes as for cross_entropy.
+    """
     check_reduction("nll_loss", reduction)
     x3, t, w = _as_classes(xp, "nll_loss", x, target, weight, ignore_index)
     loss = -_pick(xp, x3, t) if x3.shape[1] else xp.zeros(t.shape, x.dtype)
@@ -194,14 +200,16 @@ def nll_loss(xp, x, target, weight=None, ignore_index: int = -100, reduction: st
 
 
 def _nll_x(F, g, x, target, weight, ignore_index, reduction):
-    c = F.class_coefficients(x, target, weight, name="nll_loss", ignore_index=ignore_index, reduction=reduction)
+    c = F.class_coefficients(x, target, weight, name="nll_loss", ignore_index=ignore_index,
+                             reduction=reduction)
     return _spread(F, g, x.shape) * -c
 
 
 nll_loss.grad(x=_nll_x)
 
 
-# ---- cross entropy on the CPU: rows in cache-sized blocks, exp taken once (bench: cross_entropy 4096x8192) ----
+# ---- cross entropy on the CPU: rows in cache-sized blocks, exp taken once (bench: cross_entropy 4096x8192)
+# ----
 
 def _cross_entropy_cpu(xp, x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     if x.ndim != 2 or label_smoothing or is_low(x.dtype) or not x.size or not x.flags.c_contiguous:
@@ -226,7 +234,8 @@ def _cross_entropy_cpu(xp, x, target, weight=None, ignore_index=-100, reduction=
 def _cross_entropy_x_cpu(F, g, p, target, weight, ignore_index, reduction, label_smoothing):
     c_shape = p.shape
     if len(c_shape) != 2 or label_smoothing or is_low(p.dtype):
-        c = F.class_coefficients(p, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+        c = F.class_coefficients(p, target, weight, ignore_index=ignore_index, reduction=reduction,
+                                 label_smoothing=label_smoothing)
         return _spread(F, g, c_shape) * (p * c.sum(_class_dim(c_shape), keepdims=True) - c)
     if weight is None and reduction != "none" and not (target == ignore_index).any():
         scale = g / p.dtype.type(len(p)) if reduction == "mean" else g
@@ -249,7 +258,7 @@ cross_entropy.accelerate("cpu", _cross_entropy_cpu, {"x": _cross_entropy_x_cpu})
 
 def _sign_of(F: Any, d: Any, delta: float) -> Any:
     # Derivative of the smooth absolute value: d / delta inside (-delta, delta), sign(d) outside.
-    return F.where(F.lt(F.abs(d), delta), d / delta, F.sign(d)) if delta else F.sign(d)
+    return F.maximum(F.minimum(d, delta), -delta) / delta if delta else F.sign(d)
 
 
 @op(public=False, pointwise=True, dtype="promote", amp="full", samples=[Sample((3, 4), (3, 4))])
@@ -259,14 +268,20 @@ def mse_loss(xp, x, target):
     return d * d
 
 
-mse_loss.grad(x=lambda F, g, x, target: g * (2.0 * (x - target)), target=lambda F, g, x, target: g * (2.0 * (target - x)))
+mse_loss.grad(
+    x=lambda F, g, x, target: g * (2.0 * (x - target)),
+    target=lambda F, g, x, target: g * (2.0 * (target - x)),
+)
 
 
 @op(public=False, pointwise=True, dtype="promote", amp="full", samples=[Sample((3, 4), (3, 4), 0.5)])
 def smooth_l1_loss(xp, x, target, beta: float = 1.0):
-    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, with d = x - target (Girshick 2015, equation 3)."""
-    d = abs(x - target)
-    return xp.where(d < beta, (0.5 / beta) * d * d, d - 0.5 * beta) if beta else d
+    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, with d = x - target (Girshick 2015, eq. 3)."""
+    d = abs(wide(x) - wide(target))
+    if not beta:
+        return like(d, x)
+    low = xp.minimum(d, beta)
+    return like((0.5 / beta) * low * low + (d - low), x)
 
 
 smooth_l1_loss.grad(
@@ -278,8 +293,9 @@ smooth_l1_loss.grad(
 @op(public=False, pointwise=True, dtype="promote", amp="full", samples=[Sample((3, 4), (3, 4), 0.5)])
 def huber_loss(xp, x, target, delta: float = 1.0):
     """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - target (Huber 1964)."""
-    d = abs(x - target)
-    return xp.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+    d = abs(wide(x) - wide(target))
+    low = xp.minimum(d, delta)
+    return like(0.5 * low * low + delta * (d - low), x)
 
 
 huber_loss.grad(
@@ -288,10 +304,12 @@ huber_loss.grad(
 )
 
 
-@op(public=False, pointwise=True, dtype="promote", amp="full", samples=[Sample(A((3, 4), low=0.1, high=0.9), A((3, 4), low=0.1, high=0.9))])
+@op(public=False, pointwise=True, dtype="promote", amp="full",
+    samples=[Sample(A((3, 4), low=0.1, high=0.9), A((3, 4), low=0.1, high=0.9))])
 def binary_cross_entropy(xp, x, target):
     """-(t log x + (1 - t) log(1 - x)) with logarithms kept above -100, for probabilities `x`."""
-    return -(target * xp.maximum(xp.log(x), -100.0) + (1.0 - target) * xp.maximum(xp.log1p(-x), -100.0))
+    p, t = wide(x), wide(target)
+    return like(-(t * xp.maximum(xp.log(p), -100.0) + (1.0 - t) * xp.maximum(xp.log1p(-p), -100.0)), x)
 
 
 # 1e-12 bounds the derivative at x = 0 and 1, where PyTorch has the same bound.
@@ -305,20 +323,22 @@ def _at_least(F: Any, x: Any, low: float) -> Any:
     return F.where(F.gt(x, low), x, low)
 
 
-@op(
-    public=False, pointwise=True, dtype="promote", amp="full",
-    samples=[Sample((3, 4), A((3, 4), low=0.0, high=1.0), None), Sample((3, 4), A((3, 4), low=0.0, high=1.0), A((4,), low=0.5, high=2.0))],
-)
+@op(public=False, pointwise=True, dtype="promote", amp="full",
+    samples=[Sample((3, 4), A((3, 4), low=0.0, high=1.0), None),
+             Sample((3, 4), A((3, 4), low=0.0, high=1.0), A((4,), low=0.5, high=2.0))])
 def binary_cross_entropy_with_logits(xp, x, target, pos_weight=None):
     """-(w t log sigmoid(x) + (1 - t) log sigmoid(-x)) without overflow; w is `pos_weight` or 1.
 
-    = (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x, 0)).
+    = max(x, 0) - t x + log(1 + exp(-|x|)) for w = 1,
+    = (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x, 0)) else.
     """
-    out = xp.log1p(xp.exp(-abs(x)))
-    out += xp.maximum(-x, 0)
-    if pos_weight is not None:
-        out = out * (1.0 + (pos_weight - 1.0) * target)
-    return (1.0 - target) * x + out
+    z, t = wide(x), wide(target)
+    out = xp.log1p(xp.exp(-abs(z)))
+    if pos_weight is None:
+        out += xp.maximum(z, 0)
+        return like(out - z * t, x)
+    out += xp.maximum(-z, 0)
+    return like(out * (1.0 + (wide(pos_weight) - 1.0) * t) + (1.0 - t) * z, x)
 
 
 def _bce_logits_x(F, g, x, target, pos_weight):
@@ -336,5 +356,6 @@ def _bce_logits_target(F, g, x, pos_weight):
 
 
 binary_cross_entropy_with_logits.grad(
-    x=_bce_logits_x, target=_bce_logits_target, pos_weight=lambda F, g, x, target: g * (target * _softplus_neg(F, x)),
+    x=_bce_logits_x, target=_bce_logits_target,
+    pos_weight=lambda F, g, x, target: g * (target * _softplus_neg(F, x)),
 )

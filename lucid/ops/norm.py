@@ -1,7 +1,7 @@
-"""Normalisations. Each returns its statistics as further outputs, which accelerated gradients use instead of computing them again.
+"""Normalisations. Each returns its statistics too, which accelerated gradients use.
 
-The generic formulas compute mean and variance anew from the saved input: the statistics depend on it, so a formula that took them as
-constants would have wrong second derivatives.
+The generic formulas compute mean and variance anew from the saved input: the statistics depend on it, so a
+formula that took them as constants would have wrong second derivatives.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np  # for the CPU paths alone
 
 from ..errors import ShapeError
 from .common import is_low
+from .pointwise import wide
 from .registry import A, Op, Sample, composite, op
-from .softmax import require_floating, row_blocks
+from .softmax import cast_like, require_floating, row_blocks
 
 Shape = tuple[int, ...]
 
@@ -24,33 +25,31 @@ def _check_last(name: str, x: Any, normalized_shape: Shape, weight: Any, bias: A
     require_floating(name, x)
     k = len(normalized_shape)
     if k == 0 or x.shape[-k:] != normalized_shape:
-        raise ShapeError(f"{name}: the last dimensions of the input must be normalized_shape={list(normalized_shape)}, "
+        raise ShapeError(f"{name}: the last dimensions of the input must be "
+                         f"normalized_shape={list(normalized_shape)}, "
                          f"got an input of shape {list(x.shape)}")
     for what, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.shape != normalized_shape:
-            raise ShapeError(f"{name}: {what} must have the shape of normalized_shape={list(normalized_shape)}, got {list(value.shape)}")
+            raise ShapeError(f"{name}: {what} must have the shape of "
+                             f"normalized_shape={list(normalized_shape)}, got {list(value.shape)}")
     return tuple(range(-k, 0))
-
-
-def _wide(x: Any) -> Any:
-    return x.astype("float32") if is_low(x.dtype) else x
 
 
 def _lead(ndim: int, k: int) -> Shape:
     return tuple(range(ndim - k))
 
 
-@op(
-    public=False, amp="full", outputs=("out", "mean", "rstd"), diff=("out",),
-    samples=[Sample((3, 4), (4,), (4,), (4,)), Sample((2, 3, 4), (3, 4), None, None), Sample((2, 3, 4), (4,), (4,), None)],
-)
+@op(public=False, amp="full", outputs=("out", "mean", "rstd"), diff=("out",),
+    samples=[Sample((3, 4), (4,), (4,), (4,)), Sample((2, 3, 4), (3, 4), None, None),
+             Sample((2, 3, 4), (4,), (4,), None)])
 def layer_norm(xp, x, normalized_shape: Shape, weight=None, bias=None, eps: float = 1e-5):
-    """(out, mean, rstd): (x - mean) / sqrt(var + eps) * weight + bias over the last dimensions (Ba et al. 2016, arXiv:1607.06450).
+    """(out, mean, rstd) of (x - mean) / sqrt(var + eps) * weight + bias over the last dimensions.
 
-    x: [..., *normalized_shape]; weight, bias: normalized_shape or None. mean, rstd: [..., 1, ...], float32 for 16-bit inputs.
+    Ba et al. 2016, arXiv:1607.06450. x: [..., *normalized_shape]; weight, bias: normalized_shape or None.
+    mean, rstd: [..., 1, ...], float32 for 16-bit inputs.
     """
     axes = _check_last("layer_norm", x, normalized_shape, weight, bias)
-    d = _wide(x)
+    d = wide(x)
     mean = d.mean(axes, keepdims=True)
     d = d - mean
     rstd = 1.0 / xp.sqrt((d * d).mean(axes, keepdims=True) + eps)
@@ -71,7 +70,8 @@ def _layer_norm_grads(F, g, x, normalized_shape, weight, eps, needs):
     dx = dweight = dbias = None
     if needs[0]:
         gw = g if weight is None else g * weight
-        dx = rstd * (gw - F.mean(gw, dim=axes, keepdim=True) - xhat * F.mean(gw * xhat, dim=axes, keepdim=True))
+        along = F.mean(gw * xhat, dim=axes, keepdim=True)
+        dx = cast_like(F, rstd * (gw - F.mean(gw, dim=axes, keepdim=True) - xhat * along), g)
     if needs[1]:
         dweight = F.sum(g * xhat, dim=lead) if lead else g * xhat
     if needs[2]:
@@ -87,9 +87,12 @@ layer_norm.grads(("x", "weight", "bias"), _layer_norm_grads)
     samples=[Sample((3, 4), (4,), (4,)), Sample((2, 3, 4), (3, 4), None)],
 )
 def rms_norm(xp, x, normalized_shape: Shape, weight=None, eps: float = 1e-6):
-    """(out, rstd): x / sqrt(mean(x^2) + eps) * weight over the last dimensions (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+    """(out, rstd) of x / sqrt(mean(x^2) + eps) * weight over the last dimensions.
+
+    Zhang and Sennrich 2019, arXiv:1910.07467.
+    """
     axes = _check_last("rms_norm", x, normalized_shape, weight, None)
-    d = _wide(x)
+    d = wide(x)
     rstd = 1.0 / xp.sqrt((d * d).mean(axes, keepdims=True) + eps)
     d = d * rstd
     if weight is not None:
@@ -105,7 +108,7 @@ def _rms_norm_grads(F, g, x, normalized_shape, weight, eps, needs):
     dx = dweight = None
     if needs[0]:
         gw = g if weight is None else g * weight
-        dx = rstd * (gw - xhat * F.mean(gw * xhat, dim=axes, keepdim=True))
+        dx = cast_like(F, rstd * (gw - xhat * F.mean(gw * xhat, dim=axes, keepdim=True)), g)
     if needs[1]:
         dweight = F.sum(g * xhat, dim=lead) if lead else g * xhat
     return dx, dweight
@@ -130,7 +133,8 @@ def _check_channels(name: str, x: Any, **values: Any) -> None:
         raise ShapeError(f"{name}: expected an input of shape [N, C, ...], got {list(x.shape)}")
     for what, value in values.items():
         if value is not None and value.shape != (x.shape[1],):
-            raise ShapeError(f"{name}: {what} must have one value for each of the {x.shape[1]} channels, got shape {list(value.shape)}")
+            raise ShapeError(f"{name}: {what} must have one value for each of the {x.shape[1]} channels, got "
+                             f"shape {list(value.shape)}")
 
 
 @op(
@@ -138,13 +142,14 @@ def _check_channels(name: str, x: Any, **values: Any) -> None:
     samples=[Sample((4, 3), (3,), (3,)), Sample((2, 3, 4, 2), (3,), None), Sample((2, 3, 4), None, None)],
 )
 def batch_norm(xp, x, weight=None, bias=None, eps: float = 1e-5):
-    """(out, mean, var): (x - mean) / sqrt(var + eps) * weight + bias with the batch's own statistics (Ioffe and Szegedy 2015).
+    """(out, mean, var) of (x - mean) / sqrt(var + eps) * weight + bias with the batch's own statistics.
 
-    x: [N, C, ...]; weight, bias: [C] or None. mean and (biased) var are [C], over all dimensions but C.
+    Ioffe and Szegedy 2015, arXiv:1502.03167. x: [N, C, ...]; weight, bias: [C] or None. mean and (biased) var
+    are [C], over all dimensions but C.
     """
     _check_channels("batch_norm", x, weight=weight, bias=bias)
     axes, shape = _batch_axes(x.ndim), _channel_shape(x)
-    d = _wide(x)
+    d = wide(x)
     mean = d.mean(axes)
     d = d - mean.reshape(shape)
     var = (d * d).mean(axes)
@@ -163,7 +168,8 @@ def _batch_norm_grads(F, g, x, weight, eps, needs):
     dx = dweight = dbias = None
     if needs[0]:
         scale = rstd if weight is None else rstd * F.reshape(weight, shape)
-        dx = scale * (g - F.mean(g, dim=axes, keepdim=True) - xhat * F.mean(g * xhat, dim=axes, keepdim=True))
+        along = F.mean(g * xhat, dim=axes, keepdim=True)
+        dx = cast_like(F, scale * (g - F.mean(g, dim=axes, keepdim=True) - xhat * along), g)
     if needs[1]:
         dweight = F.sum(g * xhat, dim=axes)
     if needs[2]:
@@ -174,19 +180,19 @@ def _batch_norm_grads(F, g, x, weight, eps, needs):
 batch_norm.grads(("x", "weight", "bias"), _batch_norm_grads)
 
 
-@op(
-    public=False, amp="full",
-    samples=[Sample((4, 3), (3,), A((3,), low=0.5, high=2.0), (3,), (3,)), Sample((2, 3, 4), (3,), A((3,), low=0.5, high=2.0), None, None)],
-)
+@op(public=False, amp="full",
+    samples=[Sample((4, 3), (3,), A((3,), low=0.5, high=2.0), (3,), (3,)),
+             Sample((2, 3, 4), (3,), A((3,), low=0.5, high=2.0), None, None)])
 def batch_norm_eval(xp, x, running_mean, running_var, weight=None, bias=None, eps: float = 1e-5):
-    """(x - running_mean) / sqrt(running_var + eps) * weight + bias, per channel. The running statistics get no gradient.
+    """(x - running_mean) / sqrt(running_var + eps) * weight + bias, per channel.
 
-    x: [N, C, ...]; all others [C].
+    The running statistics get no gradient. x: [N, C, ...]; all others [C].
     """
-    _check_channels("batch_norm", x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_channels("batch_norm", x, running_mean=running_mean, running_var=running_var, weight=weight,
+                    bias=bias)
     shape = _channel_shape(x)
     scale = 1.0 / xp.sqrt(running_var + eps)
-    d = _wide(x) - running_mean.reshape(shape)
+    d = wide(x) - running_mean.reshape(shape)
     d *= (scale if weight is None else scale * weight).reshape(shape)
     if bias is not None:
         d += bias.reshape(shape)
@@ -195,7 +201,7 @@ def batch_norm_eval(xp, x, running_mean, running_var, weight=None, bias=None, ep
 
 def _batch_norm_eval_x(F, g, x, running_var, weight, eps):
     scale = 1.0 / F.sqrt(running_var + eps)
-    return g * F.reshape(scale if weight is None else scale * weight, _channel_shape(x))
+    return cast_like(F, g * F.reshape(scale if weight is None else scale * weight, _channel_shape(x)), g)
 
 
 def _batch_norm_eval_weight(F, g, x, running_mean, running_var, eps):
@@ -203,19 +209,23 @@ def _batch_norm_eval_weight(F, g, x, running_mean, running_var, eps):
     return F.sum(g * (x - F.reshape(running_mean, shape)), dim=axes) / F.sqrt(running_var + eps)
 
 
-batch_norm_eval.grad(x=_batch_norm_eval_x, weight=_batch_norm_eval_weight, bias=lambda F, g: F.sum(g, dim=_batch_axes(g.ndim)))
+batch_norm_eval.grad(
+    x=_batch_norm_eval_x, weight=_batch_norm_eval_weight, bias=lambda F, g: F.sum(g, dim=_batch_axes(g.ndim)),
+)
 
 
 # ---- what is made of them ----
 
 @composite(public=False, samples=[Sample((2, 4, 3), 2, (4,), (4,)), Sample((2, 6), 3, None, None)])
 def group_norm(F, x, num_groups: int, weight=None, bias=None, eps: float = 1e-5):
-    """Layer norm of each of `num_groups` groups of channels, then a scale and shift per channel (Wu and He 2018, arXiv:1803.08494).
+    """Layer norm of each of `num_groups` groups of channels, then a scale and shift per channel.
 
-    x: [N, C, ...] with C divisible by num_groups; weight, bias: [C] or None.
+    Wu and He 2018, arXiv:1803.08494. x: [N, C, ...] with C divisible by num_groups; weight, bias: [C] or
+    None.
     """
     if x.ndim < 2 or x.shape[1] % num_groups:
-        raise ShapeError(f"group_norm: expected [N, C, ...] with C divisible by num_groups={num_groups}, got {list(x.shape)}")
+        raise ShapeError(f"group_norm: expected [N, C, ...] with C divisible by num_groups={num_groups}, got "
+                         f"{list(x.shape)}")
     _check_channels("group_norm", x, weight=weight, bias=bias)
     per = math.prod(x.shape[1:]) // num_groups
     out = F.layer_norm(F.reshape(x, (x.shape[0], num_groups, per)), (per,), None, None, eps)[0]
@@ -224,7 +234,7 @@ def group_norm(F, x, num_groups: int, weight=None, bias=None, eps: float = 1e-5)
 
 @composite(public=False, samples=[Sample((2, 4, 3), (4,), (4,)), Sample((2, 3, 2, 2), None, None)])
 def instance_norm(F, x, weight=None, bias=None, eps: float = 1e-5):
-    """Each channel of each sample normalised by its own mean and variance (Ulyanov et al. 2016, arXiv:1607.08022)."""
+    """Each channel of each sample normalised by its own mean and variance (Ulyanov et al. 2016)."""
     if x.ndim < 3:
         raise ShapeError(f"instance_norm: expected an input of shape [N, C, d1, ...], got {list(x.shape)}")
     _check_channels("instance_norm", x, weight=weight, bias=bias)
@@ -244,8 +254,8 @@ def affine(F: Any, x: Any, weight: Any, bias: Any) -> Any:
 def channel_window_sum(xp, x, before: int, after: int):
     """The sum over channels c - before .. c + after at each channel c. x: [N, C, ...]."""
     channels = x.shape[1]
-    zero = xp.zeros((x.shape[0], 1, *x.shape[2:]), dtype=_wide(x).dtype)
-    total = xp.concatenate([zero, xp.cumsum(_wide(x), axis=1)], axis=1)
+    zero = xp.zeros((x.shape[0], 1, *x.shape[2:]), dtype=wide(x).dtype)
+    total = xp.concatenate([zero, xp.cumsum(wide(x), axis=1)], axis=1)
     index = xp.arange(channels)
     upper, lower = xp.minimum(index + after + 1, channels), xp.maximum(index - before, 0)
     return (total[:, upper] - total[:, lower]).astype(x.dtype, copy=False)
@@ -254,7 +264,7 @@ def channel_window_sum(xp, x, before: int, after: int):
 channel_window_sum.grad(x=lambda F, g, before, after: F.channel_window_sum(g, after, before))
 
 
-# ---- the CPU: rows in cache-sized blocks; row means as products with a vector of 1/n (bench: layer_norm 4096x1024) ----
+# ---- the CPU: rows in cache-sized blocks, row means as products with a vector of 1/n (bench: layer_norm)
 
 def _rows(x: Any, k: int) -> Any:
     # `x` as [rows, normalised elements], or None where blocks gain nothing.
@@ -320,7 +330,8 @@ def _rms_norm_grads_cpu(F, g, x, normalized_shape, weight, eps, rstd, needs):
     return _row_grads(rms_norm, F, g, x, normalized_shape, weight, eps, None, rstd, needs)
 
 
-def _row_grads(op_: Op, F: Any, g: Any, x: Any, normalized_shape: Shape, weight: Any, eps: float, mean: Any, rstd: Any, needs: Any) -> Any:
+def _row_grads(op_: Op, F: Any, g: Any, x: Any, normalized_shape: Shape, weight: Any, eps: float, mean: Any,
+               rstd: Any, needs: Any) -> Any:
     # xhat is made once per block and serves dx and dweight; mean None means rms norm.
     rows = _rows(x, len(normalized_shape))
     if rows is None or g.dtype != x.dtype or (weight is not None and weight.dtype != x.dtype):
@@ -355,7 +366,8 @@ def _row_grads(op_: Op, F: Any, g: Any, x: Any, normalized_shape: Shape, weight:
         if mean is not None:
             o -= (total / c)[:, None]
         o *= r
-    shaped = (None if dx is None else dx.reshape(x.shape), dweight.reshape(normalized_shape) if needs[1] else None)
+    shaped = (None if dx is None else dx.reshape(x.shape),
+              dweight.reshape(normalized_shape) if needs[1] else None)
     return shaped if mean is None else (*shaped, dbias.reshape(normalized_shape) if needs[2] else None)
 
 

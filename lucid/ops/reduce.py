@@ -12,7 +12,7 @@ from ..errors import IndexRangeError, ShapeError
 from .common import Dim, Shape, is_low, keep_shape, normalize_dim, normalize_dims
 from .registry import A, Sample, composite, op
 
-# ---- helpers of forwards (raw arrays) and of formulas (F) ----
+# ---- shared by forwards (raw arrays) and by formulas (F) ----
 
 
 def wide(x: Any) -> Any:
@@ -70,7 +70,7 @@ def _prod_reference(x: Any, dim: int | None = None, keepdim: bool = False) -> An
     return x.prod(axis=dim, keepdims=keepdim and dim is not None)
 
 
-@op(reference=_prod_reference, samples=[
+@op(public=False, amp="full", reference=_prod_reference, samples=[
     Sample((3, 4), dim=1), Sample((3, 4)), Sample(()), Sample((0, 2), dim=0),
     Sample(A(value=[[0.0, 2.0, 3.0], [0.0, 5.0, 0.0]]), dim=1, keepdim=True),
     Sample((2, 3), dim=-1, complex=True)])

@@ -10,6 +10,7 @@ import numpy as np  # for the CPU paths alone
 from ..errors import DtypeError
 from ..storage.dtype import is_floating
 from .common import is_low, normalize_dim
+from .pointwise import wide
 from .registry import A, Op, Sample, op
 
 # Elements per block of rows: 128 KB of float32, which stays in a 256 KB level-2 cache next to its output.
@@ -25,6 +26,11 @@ def require_floating(name: str, x: Any) -> None:
         )
 
 
+def cast_like(F: Any, dx: Any, g: Any) -> Any:
+    """`dx` in the dtype of `g`: a Python number beside bfloat16 gives float32 in NumPy."""
+    return dx if dx.dtype == g.dtype else F.cast(dx, g.dtype)
+
+
 def row_blocks(rows: int, cols: int) -> Iterator[slice]:
     """Slices over `rows` rows of `cols` elements, each of about BLOCK elements."""
     step = max(1, BLOCK // max(cols, 1))
@@ -38,10 +44,9 @@ def rows_of(x: Any, dim: int) -> Any:
     return x.reshape(-1, x.shape[-1]) if x.flags.c_contiguous else None
 
 
-@op(
-    public=False, amp="full", reference="scipy.special:softmax",
-    samples=[Sample((3, 4), -1), Sample((2, 3, 4), 1), Sample(A((5,), low=900.0, high=1000.0), 0), Sample((), 0)],
-)
+@op(public=False, amp="full", reference="scipy.special:softmax",
+    samples=[Sample((3, 4), -1), Sample((2, 3, 4), 1), Sample(A((5,), low=900.0, high=1000.0), 0),
+             Sample((), 0)])
 def softmax(xp, x, dim: int):
     """exp(x) / sum(exp(x)) along `dim`.
 
@@ -50,11 +55,10 @@ def softmax(xp, x, dim: int):
     """
     require_floating("softmax", x)
     dim = normalize_dim("softmax", dim, x.ndim)
-    wide = x.astype("float32") if is_low(x.dtype) else x
     if not x.size:
-        return wide.astype(x.dtype)
-    wide = wide.reshape(x.shape or (1,))
-    out = wide - wide.max(dim, keepdims=True)
+        return x.copy()
+    rows = wide(x).reshape(x.shape or (1,))
+    out = rows - rows.max(dim, keepdims=True)
     xp.exp(out, out=out)
     out /= out.sum(dim, keepdims=True)
     return out.reshape(x.shape).astype(x.dtype, copy=False)
@@ -63,10 +67,9 @@ def softmax(xp, x, dim: int):
 softmax.grad(x=lambda F, g, out, dim: out * (g - F.sum(g * out, dim=dim, keepdim=True)))
 
 
-@op(
-    public=False, amp="full", reference="scipy.special:log_softmax",
-    samples=[Sample((3, 4), -1), Sample((2, 3, 4), 1), Sample(A((5,), low=900.0, high=1000.0), 0), Sample((), 0)],
-)
+@op(public=False, amp="full", reference="scipy.special:log_softmax",
+    samples=[Sample((3, 4), -1), Sample((2, 3, 4), 1), Sample(A((5,), low=900.0, high=1000.0), 0),
+             Sample((), 0)])
 def log_softmax(xp, x, dim: int):
     """x - log(sum(exp(x))) along `dim`, without overflow.
 
@@ -74,11 +77,10 @@ def log_softmax(xp, x, dim: int):
     """
     require_floating("log_softmax", x)
     dim = normalize_dim("log_softmax", dim, x.ndim)
-    wide = x.astype("float32") if is_low(x.dtype) else x
     if not x.size:
-        return wide.astype(x.dtype)
-    wide = wide.reshape(x.shape or (1,))
-    out = wide - wide.max(dim, keepdims=True)
+        return x.copy()
+    rows = wide(x).reshape(x.shape or (1,))
+    out = rows - rows.max(dim, keepdims=True)
     out -= xp.log(xp.exp(out).sum(dim, keepdims=True))
     return out.reshape(x.shape).astype(x.dtype, copy=False)
 
@@ -116,7 +118,7 @@ def _log_softmax_cpu(xp: Any, x: Any, dim: int) -> Any:
 
 
 def _cpu_gradient(op_: Op, block_gradient: Any) -> Any:
-    """The gradient formula of `op_` that works on blocks of rows where it can, and as the generic one elsewhere."""
+    """The gradient formula of `op_` on blocks of rows where that is possible, the generic one elsewhere."""
     generic = op_.formulas["x"].function
 
     def formula(F, g, out, dim):

@@ -10,7 +10,7 @@ from ..autograd.mode import enable_grad
 from ..errors import DtypeError, ShapeError
 from ..storage.dtype import REAL_OF
 from ..tensor import _wrap
-from .optimizer import Optimizer, Params
+from .optimizer import Optimizer, Params, guard, state_dtype
 
 _Evaluate = Callable[[float], tuple[float, Any, float]]
 
@@ -75,12 +75,11 @@ class LBFGS(Optimizer):
         xp = params[0].storage.backend.xp
         parts = []
         for p in params:
-            tensor = p if what == "params" else p.grad
-            parts.append(
-                xp.zeros(math.prod(p.shape), dtype=p.dtype)
-                if tensor is None
-                else tensor.storage.array.reshape(-1)
-            )
+            tensor, dtype = (p if what == "params" else p.grad), state_dtype(p)
+            if tensor is None:
+                parts.append(xp.zeros(math.prod(p.shape), dtype=dtype))
+            else:
+                parts.append(tensor.storage.array.reshape(-1).astype(dtype, copy=False))
         return xp.concatenate(parts)
 
     def _write(self, x: Any) -> None:
@@ -97,6 +96,15 @@ class LBFGS(Optimizer):
             raise DtypeError(
                 "LBFGS.step: expected a closure that computes the loss and its gradients, got None"
             )
+        for before in tuple(self._before.values()):
+            before(self, (), {"closure": closure})
+        with guard(self.param_groups[0]["params"][0].storage.backend):
+            loss = self._minimise(closure)
+        for after in tuple(self._after.values()):
+            after(self, (), {"closure": closure})
+        return loss
+
+    def _minimise(self, closure: Callable[[], Any]) -> Any:
         group = self.param_groups[0]
         first = group["params"][0]
         xp = first.storage.backend.xp
@@ -117,7 +125,7 @@ class LBFGS(Optimizer):
         history = _History(state, group["history_size"])
         for iteration in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
-            direction = history.direction(xp, g, state["n_iter"])
+            direction = history.direction(xp, g)
             t = min(1.0, 1.0 / float(xp.abs(g).sum())) * group["lr"] if state["n_iter"] == 1 else group["lr"]
             slope = float(xp.vdot(g, direction))
             if slope > -group["tolerance_change"]:
@@ -130,14 +138,8 @@ class LBFGS(Optimizer):
                     _, value, gradient = evaluate()
                     return value, gradient, float(xp.vdot(gradient, direction))
 
-                t, loss, new = strong_wolfe(
-                    phi,
-                    t,
-                    loss,
-                    g,
-                    slope,
-                    group["tolerance_change"] / max(float(xp.abs(direction).max()), 1e-300),
-                )
+                tolerance = group["tolerance_change"] / max(float(xp.abs(direction).max()), 1e-300)
+                t, loss, new = strong_wolfe(phi, t, loss, g, slope, tolerance)
                 self._write(x + t * direction)
             else:
                 self._write(x + t * direction)
@@ -193,7 +195,7 @@ class _History:
             self.y, self.s = [*self.y, y][-self.size :], [*self.s, s][-self.size :]
             self.scale = ys / float(xp.vdot(y, y))
 
-    def direction(self, xp: Any, g: Any, iteration: int) -> Any:
+    def direction(self, xp: Any, g: Any) -> Any:
         self.complete(xp, g)
         q = -g
         rho = [1.0 / float(xp.vdot(y, s)) for y, s in zip(self.y, self.s, strict=True)]

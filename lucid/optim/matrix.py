@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from ..errors import ShapeError
-from ..storage.dtype import REAL_OF, float32
+from ..storage.dtype import REAL_OF
 from ..tensor import Tensor, _wrap
-from .optimizer import Optimizer, Params, in_range, state_dtype
+from .optimizer import Optimizer, Params, guard, in_range, state_dtype
 
 
 def _working(param: Tensor, grad: Any, maximize: bool) -> tuple[Any, Any]:
@@ -68,33 +68,29 @@ class Adafactor(Optimizer):
         return shape == expected.get(key, param_shape)
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        lr, decay, d = group["lr"], group["weight_decay"], group["d"]
         for param in group["params"]:
-            if param.grad is None or not param.storage.array.size:
-                continue
-            xp = param.storage.backend.xp
-            p, g = _working(param, param.grad, group["maximize"])
-            state = self.state.get(param) or self.state.setdefault(param, self._new_state(param))
-            step = state["step"] = state["step"] + 1
-            eps1 = (
-                xp.finfo(float32 if param.dtype.itemsize == 2 else param.dtype).eps
-                if group["eps"][0] is None
-                else group["eps"][0]
-            )
-            rest = step ** group["beta2_decay"]
-            size = p.size
-            # 0-d arrays stay on the device: no value is read back.
-            alpha = xp.maximum(xp.sqrt(xp.vdot(p, p) / size), group["eps"][1]) * min(
-                lr, 1.0 / math.sqrt(step)
-            )
-            if decay:
-                p *= 1.0 - lr * decay
-            v = self._second_moment(xp, g, state, rest, eps1)
-            u = g / xp.sqrt(xp.maximum(v, eps1 * eps1))
-            clip = xp.maximum(xp.sqrt(xp.vdot(u, u) / size) / d, 1.0)
-            u *= alpha / clip
-            p -= u
-            _finish(param, p)
+            if param.grad is not None and param.storage.array.size:
+                with guard(param.storage.backend):
+                    self._update(group, param)
+
+    def _update(self, group: dict[str, Any], param: Tensor) -> None:
+        lr, decay, (eps1, eps2) = group["lr"], group["weight_decay"], group["eps"]
+        xp = param.storage.backend.xp
+        p, g = _working(param, param.grad, group["maximize"])
+        state = self.state.get(param) or self.state.setdefault(param, self._new_state(param))
+        step = state["step"] = state["step"] + 1
+        if eps1 is None:
+            eps1 = float(xp.finfo(state_dtype(param)).eps)
+        # 0-d arrays stay on the device: no value is read back.
+        alpha = xp.maximum(xp.sqrt(xp.vdot(p, p) / p.size), eps2) * min(lr, 1.0 / math.sqrt(step))
+        if decay:
+            p *= 1.0 - lr * decay
+        v = self._second_moment(xp, g, state, step ** group["beta2_decay"], eps1)
+        u = g / xp.sqrt(xp.maximum(v, eps1 * eps1))
+        clip = xp.maximum(xp.sqrt(xp.vdot(u, u) / u.size) / group["d"], 1.0)
+        u *= alpha / clip
+        p -= u
+        _finish(param, p)
 
     @staticmethod
     def _second_moment(xp: Any, g: Any, state: dict[str, Any], rest: float, eps1: float) -> Any:
@@ -175,32 +171,31 @@ class Muon(Optimizer):
                 )
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        momentum, lr = group["momentum"], group["lr"]
         for param in group["params"]:
-            if param.grad is None:
-                continue
-            backend = param.storage.backend
-            p, g = _working(param, param.grad, group["maximize"])
-            state = self.state.get(param)
-            if state is None:
-                zeros = backend.xp.zeros(param.shape, dtype=state_dtype(param))
-                state = self.state[param] = {"momentum_buffer": _wrap(zeros, backend)}
-            buf = state["momentum_buffer"].storage.array
-            buf += (1.0 - momentum) * (g - buf)
-            update = g + momentum * (buf - g) if group["nesterov"] else buf
-            update = orthogonalize(
-                backend.xp, update, group["ns_coefficients"], group["ns_steps"], group["eps"]
-            )
-            rows, columns = param.shape
-            scale = (
-                0.2 * math.sqrt(max(rows, columns))
-                if group["adjust_lr_fn"] == "match_rms_adamw"
-                else math.sqrt(max(1.0, rows / columns))
-            )
-            p *= 1.0 - lr * group["weight_decay"]
-            update *= lr * scale
-            p -= update
-            _finish(param, p)
+            if param.grad is not None:
+                with guard(param.storage.backend):
+                    self._update(group, param)
+
+    def _update(self, group: dict[str, Any], param: Tensor) -> None:
+        momentum, lr, (rows, columns) = group["momentum"], group["lr"], param.shape
+        backend = param.storage.backend
+        p, g = _working(param, param.grad, group["maximize"])
+        state = self.state.get(param)
+        if state is None:
+            zeros = backend.xp.zeros(param.shape, dtype=state_dtype(param))
+            state = self.state[param] = {"momentum_buffer": _wrap(zeros, backend)}
+        buf = state["momentum_buffer"].storage.array
+        buf += (1.0 - momentum) * (g - buf)
+        update = g + momentum * (buf - g) if group["nesterov"] else buf
+        update = orthogonalize(backend.xp, update, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        if group["adjust_lr_fn"] == "match_rms_adamw":
+            scale = 0.2 * math.sqrt(max(rows, columns))
+        else:
+            scale = math.sqrt(max(1.0, rows / columns))
+        p *= 1.0 - lr * group["weight_decay"]
+        update *= lr * scale
+        p -= update
+        _finish(param, p)
 
 
 def orthogonalize(xp: Any, x: Any, coefficients: tuple[float, float, float], steps: int, eps: float) -> Any:

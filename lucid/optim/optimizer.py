@@ -9,6 +9,7 @@ float32: 6.1 ms against 7.7 in one piece).
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -267,12 +268,12 @@ def in_range(optimizer: str, **checks: tuple[float, bool]) -> None:
 class Slot:
     """One parameter with its raw state, cut into parts, for the loop of `Elementwise`."""
 
-    __slots__ = ("param", "state", "array", "staged", "parts", "low", "complex", "scratch")
+    __slots__ = ("param", "state", "array", "staged", "parts", "low", "complex", "scratch", "names")
 
     def __init__(
         self, param: Tensor, state: dict[str, Any], names: Sequence[str | None], scratch: list[Any]
     ) -> None:
-        self.param, self.state, self.scratch = param, state, scratch
+        self.param, self.state, self.scratch, self.names = param, state, scratch, names
         array = self.array = param.storage.array
         self.low = array.dtype.itemsize == 2
         self.complex = array.dtype in REAL_OF
@@ -390,22 +391,37 @@ class Elementwise(Optimizer):
         return {**self.__dict__, "_slots": {}, "_scratch": {}}
 
     def _step_group(self, group: dict[str, Any]) -> None:
+        todo = {param.storage.backend for param in group["params"][:1]}
+        done: set[Backend] = set()
+        while todo:
+            device = todo.pop()
+            done.add(device)
+            with guard(device):
+                todo |= self._step_device(group, device) - done
+
+    def _step_device(self, group: dict[str, Any], device: Backend) -> set[Backend]:
+        # Updates the parameters on one device; the other devices that it met.
+        others: set[Backend] = set()
         params, maximize = group["params"], group["maximize"]
         slots = self._slots.setdefault(id(group), [])
         if len(slots) != len(params):
             slots[:] = [None] * len(params)
-        states = self.state
+        states, names = self.state, self._names(group)
         last_step, last_scratch = -1, None
         for i, param in enumerate(params):
             grad = param.grad
             if grad is None:
                 continue
             slot, storage = slots[i], param.storage
+            if storage.backend is not device:
+                others.add(storage.backend)
+                continue
             if (
                 slot is None
                 or slot.param is not param
                 or slot.array is not storage.array
                 or states.get(param) is not slot.state
+                or slot.names != names
             ):
                 slot = slots[i] = self._make_slot(group, param)
             g = grad.storage.array
@@ -415,16 +431,16 @@ class Elementwise(Optimizer):
                     f"{g.shape}"
                 )
             step = slot.state["step"] = slot.state["step"] + 1
-            backend = storage.backend
             if step != last_step or slot.scratch is not last_scratch:
                 rule, numbers, flags, decay = self._rule(group, slot.state)
                 dtype = slot.scratch[0].dtype
-                rule = self._fastest(rule, backend, dtype)
-                constants, weight = _converted(backend, dtype, numbers, decay)
+                rule = self._fastest(rule, device, dtype)
+                constants, weight = _converted(device, dtype, numbers, decay)
                 constants += flags
                 last_step, last_scratch = (step, slot.scratch) if self._shared else (-1, None)
-            slot.run(backend.xp, rule, g, weight, maximize, constants)
+            slot.run(device.xp, rule, g, weight, maximize, constants)
             storage.version += 1
+        return others
 
     def _make_slot(self, group: dict[str, Any], param: Tensor) -> Slot:
         state = self.state.get(param)
@@ -445,6 +461,14 @@ def _converted(
         return numbers, decay or None
     array = backend.xp.array
     return tuple(array(number, dtype) for number in numbers), array(decay, dtype) if decay else None
+
+
+def guard(backend: Backend) -> Any:
+    """A context in which, of several GPUs, that of `backend` is the current one."""
+    return backend.guard() if getattr(backend, "several", False) else _NOTHING  # type: ignore[attr-defined]
+
+
+_NOTHING = contextlib.nullcontext()
 
 
 def bias_correction(beta: float, step: int) -> float:

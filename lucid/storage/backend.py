@@ -74,10 +74,6 @@ class Backend:
         """The scipy module `part` ("special", "linalg") for this device's arrays."""
         raise NotImplementedError
 
-    def new_generator(self, seed: int) -> Any:
-        """A random generator of this device with the methods that ops/random.py uses."""
-        raise NotImplementedError
-
     def memory(self) -> dict[str, int]:
         """Memory figures in bytes: allocated, peak, reserved, limit (those that are known)."""
         return {}

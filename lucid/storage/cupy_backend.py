@@ -10,6 +10,7 @@ import functools
 import gc
 import importlib
 import os
+import weakref
 from collections import Counter
 from typing import Any, ClassVar
 
@@ -116,6 +117,16 @@ class _NoDevice(Exception):
     status = _NO_DEVICE
 
 
+def human(n: int) -> str:
+    """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB`."""
+    value, unit = float(n), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{n} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
 # ---- the backend ----
 
 
@@ -127,9 +138,9 @@ class CupyBackend(Backend):
     ndarray = cp.ndarray
 
     def __init__(self, device: Device, several: bool = False) -> None:
-        super().__init__(device)
         self.index: int = device.index or 0
         self.several = several
+        super().__init__(device)
 
     @property
     def F(self) -> Any:  # type: ignore[override]
@@ -151,28 +162,46 @@ class CupyBackend(Backend):
     def from_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """A copy on this device of a NumPy array, queued on the current stream.
 
-        CuPy stages pageable memory through pinned memory of its own, so the host goes on at once in both cases; from an array
-        made by `pinned` the device reads directly, and with `non_blocking` it must not be changed before the copy has ended.
+        The host goes on at once: CuPy stages the data through pinned memory of its own. With `non_blocking`, an array in pinned memory
+        (`pin`) is read by the device directly, without that staging copy; it must not be changed before the copy has ended.
         """
         with self.guard():
-            return cp.asarray(array) if non_blocking else cp.array(array, copy=True)
+            if not (non_blocking and array.flags.c_contiguous and self.is_pinned(array)):
+                return cp.asarray(array)
+            out = cp.empty(array.shape, array.dtype)
+            stream = cp.cuda.get_current_stream()
+            out.set(array, stream)
+            _keep_until_done(stream, array)
+            return out
 
     def to_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """The array in host memory; waits for the copy unless `non_blocking`, where it goes to pinned memory and ends with the stream."""
         if not non_blocking:
             return cp.asnumpy(array)
-        out = self.pinned(array.shape, array.dtype)
         with self.guard():
-            return array.get(out=out, blocking=False)
+            return array.get(out=_empty_pinned(array.shape, array.dtype), blocking=False)
 
     def from_device(self, array: Any) -> Any:
         """A copy on this device of an array on another CUDA device: a peer copy, through the host where the driver has no peer access."""
         with self.guard():
             return array.copy()
 
-    def pinned(self, shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
-        """An uninitialised NumPy array in pinned (page-locked) host memory."""
-        return _cupyx().empty_pinned(shape, dtype)  # type: ignore[no-any-return]
+    def pin(self, array: Any) -> np.ndarray[Any, Any]:
+        """A copy of a NumPy array in pinned (page-locked) host memory; the array itself when it lies there already."""
+        if self.is_pinned(array):
+            return array  # type: ignore[no-any-return]
+        out = _empty_pinned(array.shape, array.dtype)
+        out[...] = array
+        return out
+
+    def is_pinned(self, array: Any) -> bool:
+        """Whether a NumPy array lies in pinned memory that this module made."""
+        while isinstance(array, np.ndarray):
+            known = _pinned.get(id(array))
+            if known is not None and known() is array:
+                return True
+            array = array.base
+        return False
 
     def synchronize(self) -> None:
         cp.cuda.Device(self.index).synchronize()
@@ -218,6 +247,17 @@ class CupyBackend(Backend):
             _allocator.pool.free_all_blocks()
             cp.get_default_pinned_memory_pool().free_all_blocks()
 
+    def set_limit(self, fraction: float) -> None:
+        """Nothing; the pool takes at most this share of the device's memory, 0 for no limit."""
+        with self.guard():
+            _allocator.pool.set_limit(fraction=fraction)
+
+    def held(self, most: int) -> list[str]:
+        """The kinds of arrays that tensors hold here, the largest in sum first, as text."""
+        return held_by_tensors(self.device, most)
+
+    human = staticmethod(human)
+
     def properties(self) -> dict[str, Any]:
         """cudaDeviceProp by field name; `name` as text."""
         found = dict(cp.cuda.runtime.getDeviceProperties(self.index))
@@ -226,8 +266,23 @@ class CupyBackend(Backend):
         return found
 
 
-def _cupyx() -> Any:
-    return importlib.import_module("cupyx")
+# Arrays in pinned memory by id, and those that a copy still reads: CuPy's pinned pool would hand their memory out again at once.
+_pinned: dict[int, weakref.ref[Any]] = {}
+_reading: list[tuple[Any, Any]] = []
+
+
+def _empty_pinned(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """An uninitialised NumPy array in pinned memory."""
+    array = importlib.import_module("cupyx").empty_pinned(shape, dtype)
+    key = id(array)
+    _pinned[key] = weakref.ref(array, lambda _: _pinned.pop(key, None))
+    return array  # type: ignore[no-any-return]
+
+
+def _keep_until_done(stream: Any, array: Any) -> None:
+    """Nothing; holds an array that the stream reads until it has done so."""
+    _reading[:] = [(event, a) for event, a in _reading if not event.done]
+    _reading.append((stream.record(), array))
 
 
 class _Guarded:
@@ -334,16 +389,6 @@ def held_by_tensors(place: Device, most: int = 4) -> list[str]:
     return [
         f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
     ]
-
-
-def human(n: int) -> str:
-    """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB`."""
-    value, unit = float(n), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{n} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 # ---- float32 matrix products ----

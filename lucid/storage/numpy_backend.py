@@ -59,9 +59,6 @@ class NumpyBackend(Backend):
     def scipy(self, part: str) -> Any:
         return importlib.import_module(f"scipy.{part}")
 
-    def new_generator(self, seed: int) -> np.random.Generator:
-        return np.random.Generator(np.random.PCG64(seed))
-
     def memory(self) -> dict[str, int]:
         import resource
 

@@ -19,12 +19,13 @@ numbers on all devices. A small draw takes its words from the block made last: a
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,12 +34,14 @@ from .backend import Backend, backend_of
 from .device import Device
 from .dtype import as_dtype, get_default_dtype, is_floating
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
 # Multipliers and Weyl constants of Philox 4x32 (Salmon et al. 2011, table 2 and section 4.3).
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW32 = 0xFFFFFFFF
 _LOW64 = (1 << 64) - 1
-_ROUNDS = 9
+_ROUNDS = 10
 
 # Counters per block. CPU: three scratch arrays of [2, 8192] uint64 are 384 KB and stay in L2. GPU: one launch
 # per operation.
@@ -86,6 +89,18 @@ def philox_words(xp: Any, seed: int, block: int, n: int) -> Any:
     words = xp.empty((n, 4), dtype="uint32")
     words[:, 0], words[:, 1], words[:, 2], words[:, 3] = even[0], odd[0], even[1], odd[1]
     return words.reshape(-1)
+
+
+def _on_device(draw: _F) -> _F:
+    # Of several GPUs the generator's own is made current: new arrays are allocated there.
+    @functools.wraps(draw)
+    def method(self: Generator, *args: Any, **kwargs: Any) -> Any:
+        if not getattr(self.backend, "several", False):
+            return draw(self, *args, **kwargs)
+        with self.backend.guard():  # type: ignore[attr-defined]
+            return draw(self, *args, **kwargs)
+
+    return method  # type: ignore[return-value]
 
 
 class Generator:
@@ -217,6 +232,7 @@ class Generator:
                 transform(xp, words, out[position // per : (position + words.size) // per])
         return (out if room == size else out[:size]).reshape(shape)
 
+    @_on_device
     def words(self, n: int) -> Any:
         """uint32 [n]: the next words of the stream."""
 
@@ -227,6 +243,7 @@ class Generator:
 
     # ---- distributions ----
 
+    @_on_device
     def uniform(self, shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None) -> Any:
         """Numbers in [low, high): multiples of 2**-24 (float32), 2**-53 (float64), 2**-11 (float16), 2**-8
         (bfloat16), scaled.
@@ -254,6 +271,7 @@ class Generator:
                     self.backend.xp.minimum(unit, float(below), out=unit)
         return unit
 
+    @_on_device
     def normal(self, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None) -> Any:
         """Normal numbers by Box-Muller: words (0, 1) and (2, 3) of a block make two each (float64: all four
         make two).
@@ -274,6 +292,7 @@ class Generator:
             out += mean
         return out if out.dtype == dtype else out.astype(dtype)
 
+    @_on_device
     def exponential(self, shape: Any, rate: float = 1.0, dtype: Any = None) -> Any:
         """Exponential numbers > 0 with density rate exp(-rate x)."""
         dtype = floating("exponential", dtype)
@@ -293,6 +312,7 @@ class Generator:
         out = self._fill(shape, "float64" if wide else "float32", 2 if wide else 1, inverse)
         return out if out.dtype == dtype else out.astype(dtype)
 
+    @_on_device
     def integers(self, low: int, high: int, shape: Any, dtype: Any = "int64") -> Any:
         """Integers in [low, high), from 64 random bits each.
 
@@ -323,6 +343,7 @@ class Generator:
 
         return self._fill(shape, dtype, 2, scaled)
 
+    @_on_device
     def bernoulli_mask(self, shape: Any, p: float) -> Any:
         """bool: True with probability `p` (exact to 2**-32), where word < p 2**32. One word per element."""
         if not 0.0 <= p <= 1.0:
@@ -337,6 +358,7 @@ class Generator:
 
         return self._fill(shape, "bool", 1, below)
 
+    @_on_device
     def permutation(self, n: int) -> Any:
         """int64 [n]: 0 .. n - 1 in random order, each order as likely: the ranks of 64-bit keys."""
         return self.backend.xp.argsort(self._keys(n), kind="stable").astype("int64", copy=False)

@@ -44,7 +44,8 @@ def run(ours, theirs, arrays, device, atol=1e-10, **kwargs):
             continue
         np.testing.assert_allclose(a.detach().cpu().numpy(), b.detach().numpy(), rtol=1e-8, atol=atol)
         seed = np.random.default_rng(1).standard_normal(tuple(b.shape))
-        loss, target = loss + (a * lucid.tensor(seed, device=device)).sum(), target + (b * torch.tensor(seed)).sum()
+        loss = loss + (a * lucid.tensor(seed, device=device)).sum()
+        target = target + (b * torch.tensor(seed)).sum()
     loss.backward()
     target.backward()
     for k in unique:
@@ -52,7 +53,8 @@ def run(ours, theirs, arrays, device, atol=1e-10, **kwargs):
     parameters = dict(theirs.named_parameters()) if isinstance(theirs, torch.nn.Module) else {}
     for name, p in parameters.items():
         if p.grad is not None:
-            np.testing.assert_allclose(ours.get_parameter(name).grad.cpu().numpy(), p.grad.numpy(), rtol=1e-7, atol=atol, err_msg=name)
+            np.testing.assert_allclose(ours.get_parameter(name).grad.cpu().numpy(), p.grad.numpy(), rtol=1e-7,
+                                       atol=atol, err_msg=name)
     ours.zero_grad()
     if parameters:
         theirs.zero_grad()
@@ -68,18 +70,20 @@ PADDING = np.array([[False] * 7, [False] * 4 + [True] * 3])
 FORBIDDEN = np.triu(np.ones((5, 7), dtype=bool), 3)
 
 
-@pytest.mark.parametrize("kwargs", [
-    {}, {"need_weights": False}, {"average_attn_weights": False}, {"key_padding_mask": PADDING}, {"attn_mask": FORBIDDEN},
-    {"attn_mask": f(5, 7)}, {"attn_mask": f(4, 5, 7), "key_padding_mask": PADDING, "need_weights": False},
-    {"attn_mask": FORBIDDEN, "key_padding_mask": PADDING, "need_weights": False},
-], ids=range(8))
+@pytest.mark.parametrize("kwargs", [{}, {"need_weights": False}, {"average_attn_weights": False},
+                                    {"key_padding_mask": PADDING}, {"attn_mask": FORBIDDEN},
+                                    {"attn_mask": f(5, 7)}, {"attn_mask": f(4, 5, 7),
+                                                             "key_padding_mask": PADDING,
+                                                             "need_weights": False},
+                                    {"attn_mask": FORBIDDEN, "key_padding_mask": PADDING,
+                                     "need_weights": False},], ids=range(8))
 def test_multihead_attention(kwargs, device):
     run(*matched("MultiheadAttention", 8, 2), [Q, K, K], device, **kwargs)
 
 
-@pytest.mark.parametrize("options", [
-    {"bias": False}, {"add_bias_kv": True}, {"add_zero_attn": True, "add_bias_kv": True}, {"kdim": 8, "vdim": 6},
-], ids=range(4))
+@pytest.mark.parametrize("options", [{"bias": False}, {"add_bias_kv": True},
+                                     {"add_zero_attn": True, "add_bias_kv": True}, {"kdim": 8, "vdim": 6},],
+                         ids=range(4))
 def test_multihead_attention_options(options, device):
     ours, theirs = matched("MultiheadAttention", 8, 2, **options)
     value = f(7, 2, 6) if "vdim" in options else K
@@ -112,10 +116,9 @@ def sdpa(lib):
     return Plain()
 
 
-@pytest.mark.parametrize("kwargs", [
-    {}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": f(5, 7)}, {"attn_mask": ~FORBIDDEN}, {"attn_mask": f(2, 1, 5, 7)},
-    {"attn_mask": np.zeros((5, 7), dtype=bool)},
-], ids=range(7))
+@pytest.mark.parametrize("kwargs", [{}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": f(5, 7)},
+                                    {"attn_mask": ~FORBIDDEN}, {"attn_mask": f(2, 1, 5, 7)},
+                                    {"attn_mask": np.zeros((5, 7), dtype=bool)},], ids=range(7))
 def test_scaled_dot_product_attention(kwargs, device):
     run(sdpa(lucid), sdpa(torch), [f(2, 3, 5, 4), f(2, 3, 7, 4), f(2, 3, 7, 6)], device, **kwargs)
 
@@ -126,7 +129,8 @@ def test_grouped_heads_and_broadcast(device):
 
 
 def test_attention_mask_gets_a_gradient(device):
-    q, k, v, mask = (lucid.tensor(a, device=device, requires_grad=True) for a in (f(2, 3, 4), f(2, 5, 4), f(2, 5, 4), f(3, 5)))
+    q, k, v, mask = (lucid.tensor(a, device=device, requires_grad=True)
+                     for a in (f(2, 3, 4), f(2, 5, 4), f(2, 5, 4), f(3, 5)))
     attend = nn.functional.scaled_dot_product_attention
     assert lucid.autograd.gradcheck(lambda *a: attend(*a), [q, k, v, mask])
     assert lucid.autograd.gradgradcheck(lambda *a: attend(*a), [q, k, v, mask])
@@ -147,31 +151,38 @@ def test_encoder_and_decoder_layers(norm_first, activation, device):
     causal = np.triu(np.full((4, 4), -math.inf), 1)
     padding = np.array([[0.0] * 5, [0.0] * 3 + [-math.inf] * 2])
     run(*matched("TransformerEncoderLayer", 8, 2, 16, **options), [src], device, src_key_padding_mask=padding)
-    run(*matched("TransformerDecoderLayer", 8, 2, 16, **options), [tgt, src], device, tgt_mask=causal, tgt_is_causal=True,
-        memory_key_padding_mask=padding)
+    run(*matched("TransformerDecoderLayer", 8, 2, 16, **options), [tgt, src], device, tgt_mask=causal,
+        tgt_is_causal=True, memory_key_padding_mask=padding)
 
 
 def test_transformer(device):
     ours, theirs = matched("Transformer", 8, 2, 2, 2, 16, dropout=0.0)
     mask = nn.Transformer.generate_square_subsequent_mask(4)
-    np.testing.assert_array_equal(mask.numpy(), torch.nn.Transformer.generate_square_subsequent_mask(4).numpy())
+    np.testing.assert_array_equal(mask.numpy(),
+                                  torch.nn.Transformer.generate_square_subsequent_mask(4).numpy())
     run(ours, theirs, [f(5, 2, 8), f(4, 2, 8)], device, tgt_mask=mask.numpy().astype("float64"))
     assert list(ours.state_dict()) == list(theirs.state_dict())
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 3, nn.LayerNorm(8))
-    assert len(encoder.layers) == 3 and encoder.layers[0].linear1.weight is not encoder.layers[1].linear1.weight
+    assert len(encoder.layers) == 3
+    assert encoder.layers[0].linear1.weight is not encoder.layers[1].linear1.weight
 
 
 def test_messages():
     layer, x = nn.MultiheadAttention(8, 2), lucid.zeros(5, 2, 8)
-    for call, match in (
-        (lambda: nn.MultiheadAttention(8, 3), "embed_dim=8 must be a positive multiple of num_heads=3"),
-        (lambda: layer(x[..., :6], x, x), "query needs embed_dim=8 features"),
-        (lambda: layer(x, x, x, attn_mask=lucid.zeros(3, 3)), r"attn_mask must be \[L, S\] = \[5, 5\]"),
-        (lambda: layer(x, x, x, key_padding_mask=lucid.zeros(3, 3)), r"key_padding_mask must be \[N, S\] = \[2, 5\]"),
-        (lambda: layer(x, x, x, is_causal=True), "is_causal=True describes attn_mask, which is missing"),
-        (lambda: nn.functional.scaled_dot_product_attention(x, x, x[:, :1]), r"expected query \[..., L, E\]"),
-        (lambda: nn.functional.scaled_dot_product_attention(x, x, x, lucid.zeros(2, 2), is_causal=True), "exclude each other"),
-        (lambda: nn.TransformerEncoderLayer(8, 2, activation="sin"), "activation must be 'relu', 'gelu' or a function"),
-    ):
+    for call, match in ((lambda: nn.MultiheadAttention(8, 3),
+                         "embed_dim=8 must be a positive multiple of num_heads=3"),
+                        (lambda: layer(x[..., :6], x, x), "query needs embed_dim=8 features"),
+                        (lambda: layer(x, x, x, attn_mask=lucid.zeros(3, 3)),
+                         r"attn_mask must be \[L, S\] = \[5, 5\]"),
+                        (lambda: layer(x, x, x, key_padding_mask=lucid.zeros(3, 3)),
+                         r"key_padding_mask must be \[N, S\] = \[2, 5\]"),
+                        (lambda: layer(x, x, x, is_causal=True),
+                         "is_causal=True describes attn_mask, which is missing"),
+                        (lambda: nn.functional.scaled_dot_product_attention(x, x, x[:, :1]),
+                         r"expected query \[..., L, E\]"),
+                        (lambda: nn.functional.scaled_dot_product_attention(x, x, x, lucid.zeros(2, 2),
+                                                                            is_causal=True),
+                         "exclude each other"), (lambda: nn.TransformerEncoderLayer(8, 2, activation="sin"),
+                                                 "activation must be 'relu', 'gelu' or a function"),):
         with pytest.raises(lucid.errors.ShapeError, match=match):
             call()

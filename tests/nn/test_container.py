@@ -13,7 +13,8 @@ def test_sequential():
     a, b, c = nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)
     net = nn.Sequential(a, b, c)
     assert len(net) == 3 and net[0] is a and net[-1] is c and list(net) == [a, b, c]
-    assert list(net[1:]) == [b, c] and isinstance(net[1:], nn.Sequential) and list(net[1:].state_dict()) == ["2.weight", "2.bias"]
+    assert list(net[1:]) == [b, c] and isinstance(net[1:], nn.Sequential)
+    assert list(net[1:].state_dict()) == ["2.weight", "2.bias"]
     assert net(lucid.ones(4, 2)).shape == (4, 1)
     net[1] = nn.Tanh()
     assert isinstance(net[1], nn.Tanh) and list(net._modules) == ["0", "1", "2"]
@@ -53,12 +54,14 @@ def test_module_dict():
 def test_parameter_list_and_dict():
     plist = nn.ParameterList([lucid.zeros(2), nn.Parameter(lucid.ones(3))])
     plist.append(lucid.zeros(1))
-    assert len(plist) == 3 and all(isinstance(p, nn.Parameter) for p in plist) and list(plist.state_dict()) == ["0", "1", "2"]
+    assert len(plist) == 3 and all(isinstance(p, nn.Parameter)
+                                   for p in plist) and list(plist.state_dict()) == ["0", "1", "2"]
     plist[0] = lucid.ones(4)
     assert plist[0].shape == (4,) and len(plist[1:]) == 2 and len(list(plist.parameters())) == 3
     assert "(0): Parameter containing: [lucid.float32 of size 4]" in repr(plist)
     pdict = nn.ParameterDict({"w": lucid.zeros(2)})
     pdict["b"] = lucid.ones(1)
-    assert list(pdict) == ["w", "b"] and list(pdict.state_dict()) == ["w", "b"] and isinstance(pdict["w"], nn.Parameter)
+    assert list(pdict) == ["w", "b"] and list(pdict.state_dict()) == ["w", "b"] and isinstance(pdict["w"],
+                                                                                               nn.Parameter)
     del pdict["w"]
     assert "w" not in pdict and len(list(pdict.parameters())) == 1 and pdict.get("w") is None

@@ -1,4 +1,4 @@
-"""Every layer against PyTorch's layer of the same name: repr, state, forward, gradients of inputs and parameters."""
+"""Every layer against PyTorch's layer of the same name: repr, state, forward, gradients."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ def copy_state(theirs, ours):
 def to_ours(value, device):
     """(our tensor, their tensor), requiring grad when floating."""
     floating = value.dtype.kind == "f"
-    return lucid.tensor(value, device=device, requires_grad=floating), torch.tensor(value, requires_grad=floating)
+    return lucid.tensor(value, device=device, requires_grad=floating), torch.tensor(value,
+                                                                                    requires_grad=floating)
 
 
 def flat(out):
     """The tensors of a nested result."""
-    return [t for o in out for t in flat(o)] if isinstance(out, (tuple, list)) else [] if out is None else [out]
+    return [t for o in out for t in flat(o)] if isinstance(out,
+                                                           (tuple, list)) else [] if out is None else [out]
 
 
 def compare(ours, theirs, inputs, device, rtol=1e-9, atol=1e-10, **kwargs):
     """Nothing; asserts equal outputs and gradients."""
     ours.to(device)
     pairs = [to_ours(x, device) for x in inputs]
-    mine, expected = flat(ours(*[p[0] for p in pairs], **kwargs)), flat(theirs(*[p[1] for p in pairs], **kwargs))
+    mine, expected = flat(ours(*[p[0] for p in pairs], **kwargs)), flat(theirs(*[p[1] for p in pairs],
+                                                                               **kwargs))
     assert len(mine) == len(expected)
     loss, target = None, None
     for a, b in zip(mine, expected, strict=True):
@@ -42,7 +45,8 @@ def compare(ours, theirs, inputs, device, rtol=1e-9, atol=1e-10, **kwargs):
         np.testing.assert_allclose(a.detach().cpu().numpy(), b.detach().numpy(), rtol=rtol, atol=atol)
         if b.requires_grad:
             seed = np.random.default_rng(1).standard_normal(tuple(b.shape))
-            term, expected_term = (a * lucid.tensor(seed, device=device)).sum(), (b * torch.tensor(seed)).sum()
+            term, expected_term = (a * lucid.tensor(seed, device=device)).sum(), (b
+                                                                                  * torch.tensor(seed)).sum()
             loss, target = (term, expected_term) if loss is None else (loss + term, target + expected_term)
     if target is None:
         return
@@ -55,7 +59,8 @@ def compare(ours, theirs, inputs, device, rtol=1e-9, atol=1e-10, **kwargs):
         if b.grad is None:
             assert a.grad is None or not np.any(a.grad.cpu().numpy()), name
         else:
-            np.testing.assert_allclose(a.grad.cpu().numpy(), b.grad.numpy(), rtol=rtol, atol=atol, err_msg=name)
+            np.testing.assert_allclose(a.grad.cpu().numpy(), b.grad.numpy(), rtol=rtol, atol=atol,
+                                       err_msg=name)
 
 
 def f(*shape, low=None, high=None):
@@ -197,7 +202,8 @@ def make(name, args, kwargs):
     return copy_state(theirs, getattr(nn, name)(*args, **kwargs).double()), theirs
 
 
-@pytest.mark.parametrize(("name", "args", "kwargs", "inputs"), LAYERS, ids=[f"{k}-{row[0]}" for k, row in enumerate(LAYERS)])
+@pytest.mark.parametrize(("name", "args", "kwargs", "inputs"), LAYERS,
+                         ids=[f"{k}-{row[0]}" for k, row in enumerate(LAYERS)])
 def test_layer(name, args, kwargs, inputs, device):
     ours, theirs = make(name, args, kwargs)
     # PyTorch has these constants in float32.
@@ -205,33 +211,67 @@ def test_layer(name, args, kwargs, inputs, device):
     compare(ours, theirs, inputs, device, rtol=rtol)
     # Buffers (running statistics) after a training step, then evaluation.
     for key, value in theirs.state_dict().items():
-        np.testing.assert_allclose(ours.state_dict()[key].cpu().numpy(), value.detach().numpy(), rtol=1e-9, err_msg=key)
+        np.testing.assert_allclose(ours.state_dict()[key].cpu().numpy(), value.detach().numpy(), rtol=1e-9,
+                                   err_msg=key)
     ours.zero_grad()
     theirs.zero_grad()
     compare(ours.eval(), theirs.eval(), inputs, device, rtol=rtol)
 
 
-@pytest.mark.parametrize(("name", "args", "kwargs"), [row[:3] for row in LAYERS], ids=[f"{k}-{row[0]}" for k, row in enumerate(LAYERS)])
+@pytest.mark.parametrize(("name", "args", "kwargs"), [row[:3] for row in LAYERS],
+                         ids=[f"{k}-{row[0]}" for k, row in enumerate(LAYERS)])
 def test_repr_and_state_keys(name, args, kwargs):
     ours, theirs = make(name, args, kwargs)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     assert repr(ours) == repr(theirs)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("name", "args", "kwargs", "inputs"), LAYERS,
+                         ids=[f"{k}-{row[0]}" for k, row in enumerate(LAYERS)])
+def test_low_precision_keeps_its_dtype(name, args, kwargs, inputs, dtype, device):
+    layer = getattr(nn, name)(*args, **kwargs).to(device, dtype)
+    xs = [lucid.tensor(x, dtype=dtype if x.dtype.kind == "f" else None, device=device,
+                       requires_grad=x.dtype.kind == "f") for x in inputs]
+    for out in flat(layer(*xs)):
+        assert out.dtype.name == dtype
+        if out.requires_grad:
+            out.float().sum().backward()
+    for t in (*xs, *layer.parameters()):
+        assert t.grad is None or t.grad.dtype == t.dtype
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("make", [lambda: nn.LSTM(4, 4), lambda: nn.GRU(4, 4), lambda: nn.RNN(4, 4),
+                                  lambda: nn.TransformerEncoderLayer(4, 2, 8),
+                                  lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0),],
+                         ids=["lstm", "gru", "rnn", "encoder", "encoder without dropout"])
+def test_low_precision_inside_a_network(make, dtype, device):
+    layer, before = make().to(device, dtype), nn.Linear(4, 4).to(device, dtype)
+    out = flat(layer(before(lucid.randn(3, 2, 4, device=device).to(dtype=dtype))))[0]
+    assert out.dtype.name == dtype
+    out.float().sum().backward()
+    assert before.weight.grad.dtype.name == dtype
+
+
 def test_losses_with_weights(device):
     x, t = f(5, 3), i(3, 5)
     weight = np.array([0.5, 2.0, 1.0])
     for name, inputs in (("CrossEntropyLoss", [x, t]), ("NLLLoss", [x, t]), ("MultiMarginLoss", [x, t]),
-                         ("MultiLabelSoftMarginLoss", [x, i(2, 5, 3)]), ("BCEWithLogitsLoss", [x, f(5, 3, low=0.0, high=1.0)])):
-        compare(getattr(nn, name)(weight=lucid.tensor(weight)), getattr(torch.nn, name)(weight=torch.tensor(weight)), inputs, device)
-    compare(nn.BCEWithLogitsLoss(pos_weight=lucid.tensor(weight)), torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weight)),
-            [x, f(5, 3, low=0.0, high=1.0)], device)
+                         ("MultiLabelSoftMarginLoss", [x, i(2, 5, 3)]),
+                         ("BCEWithLogitsLoss", [x, f(5, 3, low=0.0, high=1.0)])):
+        compare(getattr(nn, name)(weight=lucid.tensor(weight)),
+                getattr(torch.nn, name)(weight=torch.tensor(weight)), inputs, device)
+    compare(nn.BCEWithLogitsLoss(pos_weight=lucid.tensor(weight)),
+            torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weight)), [x, f(5, 3, low=0.0, high=1.0)],
+            device)
 
 
 def test_cross_entropy_of_probabilities(device):
     p = f(2, 3, 4, low=0.1, high=1.0)
     for kwargs in ({}, {"reduction": "sum", "label_smoothing": 0.1}, {"reduction": "none"}):
-        compare(nn.CrossEntropyLoss(**kwargs), torch.nn.CrossEntropyLoss(**kwargs), [f(2, 3, 4), p / p.sum(1, keepdims=True)], device)
+        compare(nn.CrossEntropyLoss(**kwargs), torch.nn.CrossEntropyLoss(**kwargs),
+                [f(2, 3, 4), p / p.sum(1, keepdims=True)], device)
 
 
 def test_max_pool_indices_and_unpool(device):
@@ -239,33 +279,39 @@ def test_max_pool_indices_and_unpool(device):
     x, y = lucid.tensor(X4, device=device), torch.tensor(X4)
     (a, ia), (b, ib) = ours(x), theirs(y)
     np.testing.assert_array_equal(ia.cpu().numpy(), ib.numpy())
-    np.testing.assert_array_equal(nn.MaxUnpool2d(2)(a, ia, X4.shape).cpu().numpy(), torch.nn.MaxUnpool2d(2)(b, ib, X4.shape).numpy())
+    np.testing.assert_array_equal(nn.MaxUnpool2d(2)(a, ia, X4.shape).cpu().numpy(),
+                                  torch.nn.MaxUnpool2d(2)(b, ib, X4.shape).numpy())
 
 
 def test_conv_transpose_output_size(device):
     ours, theirs = make("ConvTranspose2d", (4, 2, 3), {"stride": 2})
     compare(ours, theirs, [X4], device, output_size=(14, 12))
-    with pytest.raises(lucid.errors.ShapeError, match=r"output_size must lie between \[13, 11\] and \[14, 12\], got \[20, 12\]"):
+    with pytest.raises(lucid.errors.ShapeError,
+                       match=r"output_size must lie between \[13, 11\] and \[14, 12\], got \[20, 12\]"):
         ours(lucid.tensor(X4, device=device), output_size=(20, 12))
 
 
-@pytest.mark.parametrize("name", ["LazyLinear", "LazyConv1d", "LazyConv2d", "LazyConvTranspose2d", "LazyBatchNorm2d"])
+@pytest.mark.parametrize("name", ["LazyLinear", "LazyConv1d", "LazyConv2d", "LazyConvTranspose2d",
+                                  "LazyBatchNorm2d"])
 def test_lazy_layers(name, device):
     args = {"LazyLinear": (3,), "LazyBatchNorm2d": ()}.get(name, (6, 3))
     layer = getattr(nn, name)(*args, device=device)
     x = lucid.randn(*({"LazyConv1d": (2, 4, 7)}.get(name, (2, 4, 6, 5))), device=device)
-    assert layer(x).shape == getattr(nn, name[4:])(*({"LazyLinear": (5, 3), "LazyBatchNorm2d": (4,)}.get(name, (4, 6, 3))))(x.cpu()).shape
+    plain = getattr(nn, name[4:])(*({"LazyLinear": (5, 3), "LazyBatchNorm2d": (4,)}.get(name, (4, 6, 3))))
+    assert layer(x).shape == plain(x.cpu()).shape
     assert type(layer) is getattr(nn, name[4:])
     assert all(p.numel() for p in layer.parameters())
 
 
-@pytest.mark.parametrize("name", ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"])
+@pytest.mark.parametrize("name", ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
+                                  "FeatureAlphaDropout"])
 def test_dropout(name, device):
     shape = {"Dropout1d": (200, 50, 3), "Dropout3d": (100, 50, 2, 2, 2)}.get(name, (200, 50, 2, 2))
     x = lucid.randn(*shape, device=device, requires_grad=True)
     layer = getattr(nn, name)(0.3)
     out = layer(x)
-    kept = np.isclose(out.detach().cpu().numpy(), x.detach().cpu().numpy() / 0.7, rtol=1e-5) if "Alpha" not in name else None
+    kept = np.isclose(out.detach().cpu().numpy(), x.detach().cpu().numpy() / 0.7,
+                      rtol=1e-5) if "Alpha" not in name else None
     if kept is not None:
         assert abs(kept.mean() - 0.7) < 0.02
         if name != "Dropout":
@@ -290,17 +336,22 @@ def test_dropout_repeats_with_the_seed(device):
 
 def test_bad_input_messages(device):
     x = lucid.zeros(2, 3, device=device)
-    for call, match in (
-        (lambda: nn.BatchNorm2d(3, device=device)(x), r"BatchNorm2d: expected an input of 4 dimensions, got shape \(2, 3\)"),
-        (lambda: nn.BatchNorm1d(4, device=device)(x), r"BatchNorm1d: expected 4 channels"),
-        (lambda: nn.BatchNorm1d(3, device=device)(x[:1]), "training needs more than one value per channel"),
-        (lambda: nn.LayerNorm(4, device=device)(x), r"layer_norm: the last dimensions of the input must be normalized_shape=\[4\]"),
-        (lambda: nn.GroupNorm(2, 3), "num_channels=3 must be a multiple of num_groups=2"),
-        (lambda: nn.Embedding(4, 2, device=device)(lucid.tensor([5], device=device)), r"indices must lie in \[0, 3\] for 4 rows, got 5"),
-        (lambda: nn.Embedding(4, 2, device=device)(x), r"indices must be integers, got float32 .*\.long\(\)"),
-        (lambda: nn.Conv2d(3, 4, 3, groups=2), "in_channels=3 and out_channels=4 must be multiples of groups=2"),
-        (lambda: nn.Conv2d(2, 4, 3, stride=2, padding="same"), "padding='same' needs stride 1"),
-        (lambda: nn.ELU(1, 2, 3), "too many positional arguments"),
-    ):
+    for call, match in ((lambda: nn.BatchNorm2d(3, device=device)(x),
+                         r"BatchNorm2d: expected an input of 4 dimensions, got shape \(2, 3\)"),
+                        (lambda: nn.BatchNorm1d(4, device=device)(x), r"BatchNorm1d: expected 4 channels"),
+                        (lambda: nn.BatchNorm1d(3, device=device)(x[:1]),
+                         "training needs more than one value per channel"),
+                        (lambda: nn.LayerNorm(4, device=device)(x),
+                         r"layer_norm: the last dimensions of the input must be normalized_shape=\[4\]"),
+                        (lambda: nn.GroupNorm(2, 3), "num_channels=3 must be a multiple of num_groups=2"),
+                        (lambda: nn.Embedding(4, 2, device=device)(lucid.tensor([5], device=device)),
+                         r"indices must lie in \[0, 3\] for 4 rows, got 5"),
+                        (lambda: nn.Embedding(4, 2, device=device)(x),
+                         r"indices must be integers, got float32 .*\.long\(\)"),
+                        (lambda: nn.Conv2d(3, 4, 3, groups=2),
+                         "in_channels=3 and out_channels=4 must be multiples of groups=2"),
+                        (lambda: nn.Conv2d(2, 4, 3, stride=2, padding="same"),
+                         "padding='same' needs stride 1"),
+                        (lambda: nn.ELU(1, 2, 3), "too many positional arguments"),):
         with pytest.raises((lucid.errors.LucidError, TypeError), match=match):
             call()

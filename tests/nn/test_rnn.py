@@ -49,14 +49,16 @@ def check(mine, theirs, leaves, module, other):
     for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
         np.testing.assert_allclose(a.detach().cpu().numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
         seed = np.random.default_rng(k).standard_normal(tuple(b.shape))
-        loss, target = loss + (a * lucid.tensor(seed, device=a.device)).sum(), target + (b * torch.tensor(seed)).sum()
+        loss = loss + (a * lucid.tensor(seed, device=a.device)).sum()
+        target = target + (b * torch.tensor(seed)).sum()
     loss.backward()
     target.backward()
     for a, b in leaves:
         np.testing.assert_allclose(a.grad.cpu().numpy(), b.grad.numpy(), rtol=1e-9, atol=1e-12)
     expected = dict(other.named_parameters())
     for name, p in module.named_parameters():
-        np.testing.assert_allclose(p.grad.cpu().numpy(), expected[name].grad.numpy(), rtol=1e-8, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(p.grad.cpu().numpy(), expected[name].grad.numpy(), rtol=1e-8, atol=1e-10,
+                                   err_msg=name)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "deep", "batch_first"])
@@ -74,7 +76,8 @@ def test_layer(kind, options, device):
     assert repr(ours) == repr(theirs)
     # Without a batch, and without states.
     single = x[:, 0] if not options.get("batch_first") else x[0]
-    for p, q in zip(flat(ours(lucid.tensor(single, device=device))), flat(theirs(torch.tensor(single))), strict=True):
+    for p, q in zip(flat(ours(lucid.tensor(single, device=device))), flat(theirs(torch.tensor(single))),
+                    strict=True):
         np.testing.assert_allclose(p.detach().cpu().numpy(), q.detach().numpy(), rtol=1e-9)
 
 
@@ -139,8 +142,10 @@ def test_packing_and_padding(device):
         for u, v in zip(rnn.unpad_sequence(a, lengths, batch_first), items, strict=True):
             np.testing.assert_array_equal(u.cpu().numpy(), v)
     left = rnn.pad_sequence(ours, padding_side="left")
-    np.testing.assert_array_equal(left.cpu().numpy(), torch_rnn.pad_sequence(theirs, padding_side="left").numpy())
-    a, b = rnn.pack_sequence(ours, enforce_sorted=False), torch_rnn.pack_sequence(theirs, enforce_sorted=False)
+    np.testing.assert_array_equal(left.cpu().numpy(),
+                                  torch_rnn.pad_sequence(theirs, padding_side="left").numpy())
+    a, b = rnn.pack_sequence(ours, enforce_sorted=False), torch_rnn.pack_sequence(theirs,
+                                                                                  enforce_sorted=False)
     for u, v in zip(a, b, strict=True):
         np.testing.assert_array_equal(u.cpu().numpy(), v.numpy())
     padded, sizes = rnn.pad_packed_sequence(a, batch_first=True, padding_value=2.0, total_length=6)
@@ -153,14 +158,16 @@ def test_packing_and_padding(device):
 
 def test_messages():
     x = lucid.zeros(4, 2, 3)
-    for call, match in (
-        (lambda: nn.LSTM(4, 5)(x), r"LSTM: expected 4 features, got shape \(4, 2, 3\)"),
-        (lambda: nn.GRU(3, 5)(x, lucid.zeros(1, 3, 5)), r"expected an initial state of shape \(1, 2, 5\), got \(1, 3, 5\)"),
-        (lambda: nn.RNN(3, 5, nonlinearity="sin"), "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
-        (lambda: nn.GRUCell(3, 5)(lucid.zeros(2, 4)), r"GRUCell: expected an input \[N, 3\] or \[3\]"),
-        (lambda: rnn.pack_padded_sequence(x, [2, 4]), "lengths must descend with enforce_sorted=True"),
-        (lambda: rnn.pack_padded_sequence(x, [5, 4]), "expected 2 lengths between 1 and 4"),
-    ):
+    for call, match in ((lambda: nn.LSTM(4, 5)(x), r"LSTM: expected 4 features, got shape \(4, 2, 3\)"),
+                        (lambda: nn.GRU(3, 5)(x, lucid.zeros(1, 3, 5)),
+                         r"expected an initial state of shape \(1, 2, 5\), got \(1, 3, 5\)"),
+                        (lambda: nn.RNN(3, 5, nonlinearity="sin"),
+                         "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
+                        (lambda: nn.GRUCell(3, 5)(lucid.zeros(2, 4)),
+                         r"GRUCell: expected an input \[N, 3\] or \[3\]"),
+                        (lambda: rnn.pack_padded_sequence(x, [2, 4]),
+                         "lengths must descend with enforce_sorted=True"),
+                        (lambda: rnn.pack_padded_sequence(x, [5, 4]), "expected 2 lengths between 1 and 4"),):
         with pytest.raises(lucid.errors.ShapeError, match=match):
             call()
     with pytest.warns(UserWarning, match="dropout=0.5 has no effect with one layer"):

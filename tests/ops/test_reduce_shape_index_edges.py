@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.errors import DtypeError, IndexRangeError, InplaceError, ShapeError
+from lucid.errors import DtypeError, IndexRangeError, InplaceError, SavedValueError, ShapeError
 
 INF, NAN = float("inf"), float("nan")
 
@@ -455,6 +455,14 @@ def test_setitem_on_a_view_made_without_grad_reaches_the_graph_of_its_owner():
     np.testing.assert_array_equal(lucid.autograd.grad(y.sum(), x)[0].numpy(), [0, 3])
 
 
+def test_setitem_is_seen_by_the_version_check():
+    x, factor = leaf([1.0, 2.0]), lucid.tensor([3.0, 4.0], dtype=lucid.float64)
+    y = x * factor
+    factor[0] = 5.0
+    with pytest.raises(SavedValueError):
+        y.sum().backward()
+
+
 def test_as_strided_scatter_gives_no_gradient_to_what_it_overwrites():
     x = np.arange(6.0)
     function = lambda a, b: a.as_strided_scatter(b, (2, 2), (3, 1), 1)
@@ -518,6 +526,9 @@ def test_scatter_amax_shares_ties_between_x_and_src():
     gx, gs = grad(lambda a, b: a.scatter_reduce(0, index, b, "amax"), x, src)
     np.testing.assert_allclose(gx, [1 / 3, 1])
     np.testing.assert_allclose(gs, [1 / 3, 1 / 3])
+    gx, gs = grad(lambda a, b: a.scatter_reduce(0, index, b, "amax", include_self=False), x, src)
+    np.testing.assert_allclose(gx, [0, 1])
+    np.testing.assert_allclose(gs, [1 / 2, 1 / 2])
 
 
 def test_in_place_forms_write_into_the_buffer_and_into_the_graph():

@@ -267,6 +267,15 @@ def test_replaced_state_and_replaced_data_are_seen():
     assert p.detach().numpy().any()
 
 
+def test_options_that_change_the_state_can_be_switched_on():
+    p = _pair()
+    optimizer = optim.SGD([p], lr=0.1)
+    optimizer.step()
+    optimizer.param_groups[0]["momentum"] = 0.5
+    optimizer.step()
+    np.testing.assert_allclose(optimizer.state[p]["momentum_buffer"].numpy(), p.grad.numpy())
+
+
 def test_step_overhead_is_small():
     params = [_pair((8,)) for _ in range(10)]
     optimizer = optim.SGD(params, momentum=0.9)

@@ -65,7 +65,8 @@ BUGS = [
         128,
         """
   __shared__ float s[128]; s[threadIdx.x] = x[threadIdx.x];
-  if (threadIdx.x < 64) { __syncthreads(); s[threadIdx.x] *= 2; } else { __syncthreads(); s[threadIdx.x] *= 3; }
+  if (threadIdx.x < 64) { __syncthreads(); s[threadIdx.x] *= 2; } else { __syncthreads();
+    s[threadIdx.x] *= 3; }
   __syncthreads(); if (threadIdx.x == 0) o[0] = s[0] + s[127];""",
     ),
     Bug(
@@ -102,7 +103,8 @@ BUGS = [
         1,
         128,
         """
-  __shared__ float s[64]; __shared__ float t[64]; s[threadIdx.x] = x[threadIdx.x]; t[threadIdx.x & 63] = 1; __syncthreads();
+  __shared__ float s[64]; __shared__ float t[64]; s[threadIdx.x] = x[threadIdx.x];
+    t[threadIdx.x & 63] = 1; __syncthreads();
   if (threadIdx.x == 0) o[0] = s[0] + t[0];""",
     ),
     Bug(
@@ -128,7 +130,9 @@ BUGS = [
         1,
         128,
         """
-  int i = threadIdx.x; if (i * 4 + 5 <= n) { float4 v = *reinterpret_cast<const float4*>(x + 1 + i * 4); atomicAdd(o, v.x + v.w); }""",
+  int i = threadIdx.x;
+    if (i * 4 + 5 <= n) { float4 v = *reinterpret_cast<const float4*>(x + 1 + i * 4);
+      atomicAdd(o, v.x + v.w); }""",
     ),
     Bug(
         "float4_of_plain_shared",
@@ -145,7 +149,8 @@ BUGS = [
         1,
         128,
         """
-  int i = threadIdx.x; if (i * 4 < n - 2) { float4 v = reinterpret_cast<const float4*>(x)[i]; atomicAdd(o, v.x + v.w); }""",
+  int i = threadIdx.x; if (i * 4 < n - 2) { float4 v = reinterpret_cast<const float4*>(x)[i];
+    atomicAdd(o, v.x + v.w); }""",
         n=127,
     ),
     Bug(
@@ -173,7 +178,8 @@ BUGS = [
         32,
         """
   __shared__ float s[64]; int i = threadIdx.x; s[i] = x[i]; s[i + 32] = 0; __syncwarp();
-  for (int d = 16; d > 0; d >>= 1) { float t = s[i + d]; s[i] += t; __syncwarp(); } if (i == 0) o[0] = s[0];""",
+  for (int d = 16; d > 0; d >>= 1) { float t = s[i + d]; s[i] += t; __syncwarp(); }
+  if (i == 0) o[0] = s[0];""",
     ),
     Bug(
         "half_a_warp_synced",
@@ -206,10 +212,21 @@ BUGS = [
         4,
         32,
         """
-  __shared__ int last; if (threadIdx.x == 0) { o[2 + blockIdx.x] = x[blockIdx.x]; last = atomicInc((unsigned*)(o + 1), 3u) == 3u; }
+  __shared__ int last; if (threadIdx.x == 0) { o[2 + blockIdx.x] = x[blockIdx.x];
+    last = atomicInc((unsigned*)(o + 1), 3u) == 3u; }
   __syncthreads(); if (last && threadIdx.x == 0) o[0] = o[2] + o[3] + o[4] + o[5];""",
     ),
     # correct programs that resemble the bugs
+    Bug(
+        "synced_without_the_reader",
+        {"race"},
+        1,
+        32,
+        """
+  __shared__ float s[16]; int i = threadIdx.x; float v = 0.f;
+  if (i < 16) { s[i] = x[i]; __syncwarp(0x0000ffffu); } else v = s[i - 16];
+  if (v == 7.f) o[0] = v;""",
+    ),
     Bug(
         "ok_syncwarp",
         set(),
@@ -217,7 +234,8 @@ BUGS = [
         32,
         """
   __shared__ float s[64]; int i = threadIdx.x; s[i] = x[i]; s[i + 32] = 0; __syncwarp();
-  for (int d = 16; d > 0; d >>= 1) { float t = s[i + d]; __syncwarp(); s[i] += t; __syncwarp(); } if (i == 0) o[0] = s[0];""",
+  for (int d = 16; d > 0; d >>= 1) { float t = s[i + d]; __syncwarp(); s[i] += t; __syncwarp(); }
+  if (i == 0) o[0] = s[0];""",
     ),
     Bug(
         "ok_half_warp",
@@ -226,7 +244,8 @@ BUGS = [
         32,
         """
   __shared__ float s[32]; int i = threadIdx.x; s[i] = x[i];
-  if (i < 16) { __syncwarp(0x0000ffffu); float v = s[15 - i]; __syncwarp(0x0000ffffu); s[i] = v; } if (i == 0) o[0] = s[0];""",
+  if (i < 16) { __syncwarp(0x0000ffffu); float v = s[15 - i]; __syncwarp(0x0000ffffu); s[i] = v;
+    } if (i == 0) o[0] = s[0];""",
     ),
     Bug(
         "ok_block_sum",
@@ -248,7 +267,8 @@ BUGS = [
         32,
         """
   __shared__ int last;
-  if (threadIdx.x == 0) { o[2 + blockIdx.x] = x[blockIdx.x]; __threadfence(); last = atomicInc((unsigned*)(o + 1), 3u) == 3u; }
+  if (threadIdx.x == 0) { o[2 + blockIdx.x] = x[blockIdx.x]; __threadfence();
+    last = atomicInc((unsigned*)(o + 1), 3u) == 3u; }
   __syncthreads(); if (last && threadIdx.x == 0) o[0] = o[2] + o[3] + o[4] + o[5];""",
     ),
     Bug(
@@ -269,7 +289,8 @@ BUGS = [
         1,
         32,
         """
-  __shared__ __align__(16) float s[128]; *reinterpret_cast<float4*>(&s[threadIdx.x * 4]) = make_float4(1, 2, 3, 4);
+  __shared__ __align__(16) float s[128];
+    *reinterpret_cast<float4*>(&s[threadIdx.x * 4]) = make_float4(1, 2, 3, 4);
   __syncthreads(); if (threadIdx.x == 0) o[0] = s[127];""",
     ),
 ]
@@ -281,7 +302,7 @@ def _line_of(bug: Bug) -> tuple[int, int]:
 
 
 BUG_SOURCE = COMMON + "".join(
-    f'extern "C" __global__ void {b.name}({"const " if b.const else ""}float* x, float* o, int n) {{{b.body}\n}}\n'
+    f'extern "C" __global__ void {b.name}({"const " * b.const}float* x, float* o, int n) {{{b.body}\n}}\n'
     for b in BUGS
 )
 
@@ -347,7 +368,9 @@ def test_deadlock_says_who_waits_where() -> None:
 
 
 def test_pointer_tables_reach_named_memory() -> None:
-    code = 'extern "C" __global__ void k(float* const* p, const int* n) { p[blockIdx.x][threadIdx.x] += n[blockIdx.x]; }'
+    code = """extern "C" __global__ void k(float* const* p, const int* n) {
+  p[blockIdx.x][threadIdx.x] += n[blockIdx.x];
+}"""
     m = cusim.Module(code, mode="checked")
     a, b, n = np.zeros(32, np.float32), np.zeros(32, np.float32), np.array([1, 2], np.int32)
     table = np.array([a.ctypes.data, b.ctypes.data], np.uint64)

@@ -1,7 +1,8 @@
-"""The stand-in for CuPy against NumPy: one expression or statement, both modules, equal values, shapes and dtypes."""
+"""The stand-in for CuPy against NumPy: equal values, shapes and dtypes of expressions, and those refused."""
 
 from __future__ import annotations
 
+import operator
 import sys
 
 import numpy as np
@@ -143,3 +144,86 @@ def test_statement_has_numpys_effect(statement: str) -> None:
     exec(statement, d)
     for n in DATA:
         _same(d[n], h[n])
+
+
+# ---- refusals ---------------------------------------------------------------------------------------
+
+X = "x = cp.arange(6, dtype='f4').reshape(2, 3)"
+REFUSALS = [
+    (TypeError, "np.asarray(x)", "Implicit conversion"),
+    (TypeError, "x + np.ones(3)", "Unsupported type"),
+    (TypeError, "np.ones(3) + x", "Unsupported type"),
+    (TypeError, "np.add(x, np.ones(3))", "Unsupported type"),
+    (TypeError, "x + [1, 2, 3]", ""),
+    (TypeError, "cp.add(x, [1, 2, 3])", "Unsupported type"),
+    (TypeError, "x + np.longdouble(1)", "Wrong type"),
+    (TypeError, "cp.sum(np.ones(3))", "Unsupported type"),
+    (TypeError, "cp.sum([1, 2])", "Unsupported type"),
+    (TypeError, "cp.concatenate([x, np.ones((1, 3))])", "Unsupported type"),
+    (TypeError, "cp.where(x > 0, x, np.ones(3))", "Unsupported type"),
+    (TypeError, "cp.sum(x, where=x > 1)", "unexpected keyword"),
+    (TypeError, "cp.add(x, x, where=x > 1)", "Wrong arguments"),
+    (TypeError, "cp.max(x, initial=0)", "unexpected keyword"),
+    (TypeError, "cp.var(x, correction=1)", "unexpected keyword"),
+    (TypeError, "cp.sort(x, stable=True)", "unexpected keyword"),
+    (TypeError, "cp.take(x, x, mode='clip')", "unexpected keyword"),
+    (TypeError, "x.sum(where=x > 1)", "unexpected keyword"),
+    (TypeError, "cp.exp(x, order='F')", "Wrong arguments"),
+    (AttributeError, "cp.unstack", "unstack"),
+    (AttributeError, "cp.errstate", "errstate"),
+    (AttributeError, "cp.block", "block"),
+    (AttributeError, "cp.linalg.multi_dot", "multi_dot"),
+    (AttributeError, "cp.nosuchname", "nosuchname"),
+    (AttributeError, "cp.random.default_rng(0).normal", "normal"),
+    (AttributeError, "x.ctypes", "ctypes"),
+    (AttributeError, "x.resize", "resize"),
+    (ValueError, "cp.array(['a'])", "Unsupported dtype"),
+    (ValueError, "x.astype(object)", "Unsupported dtype"),
+    (ValueError, "cp.zeros(3, dtype='M8[s]')", "Unsupported dtype"),
+    (ValueError, "cp.zeros(3, dtype='>f4')", "Unsupported dtype"),
+    (ValueError, "x.__setitem__(0, np.ones(3))", "non-scalar"),
+    (ValueError, "x.__setitem__(0, [1, 2, 3])", "non-scalar"),
+    (TypeError, "x.astype('f8', casting='safe')", "casting"),
+    (TypeError, "hash(x)", "unhashable"),
+    (TypeError, "operator.index(cp.array(3))", ""),
+    (TypeError, "len(cp.array(3))", "unsized"),
+    (TypeError, "iter(cp.array(3))", "0-d"),
+    (ValueError, "bool(x)", "ambiguous"),
+    (ValueError, "x.item()", "size 1"),
+    (IndexError, "x[5]", "out of bounds"),
+    (IndexError, "x[x]", "integer or boolean"),
+    (IndexError, "x[0, 0, 0]", "too many"),
+    (TypeError, "cp.add.at(cp.zeros(3, 'i1'), cp.array([0, 0]), 1)", "only supports"),
+    (NotImplementedError, "cp.multiply.at(cp.zeros(3), cp.array([0]), 1)", "not supported"),
+    (NotImplementedError, "cp.subtract.reduce(x)", ""),
+    (TypeError, "cp.bitwise_and(x, x)", ""),
+    (TypeError, "cp.logical_and(cp.ones(1, 'F'), cp.ones(1, 'F'))", ""),
+    (TypeError, "cp.add(x, x, out=np.ones((2, 3)))", ""),
+    (TypeError, "cp.add(cp.ones(2), 1.5, out=cp.ones(2, 'i4'))", "casting rule"),
+    (ValueError, "cp.add(x, x, out=cp.ones(3, 'f4'))", "mismatched"),
+    (ValueError, "cp.repeat(x, cp.array([1, 2]), axis=0)", "repeats"),
+    (TypeError, "cp.linalg.inv(cp.eye(3, dtype='f2'))", "unsupported in linalg"),
+    (np.linalg.LinAlgError, "cp.linalg.inv(x)", "square"),
+    (TypeError, "cp.from_dlpack(np.ones(3))", "CPU arrays"),
+    ((BufferError, RuntimeError, ValueError), "np.from_dlpack(x)", ""),
+    (TypeError, "x.set(np.ones((2, 3)))", "cannot be set"),
+    (ValueError, "x.set(np.ones((3, 2), 'f4'))", "Shape mismatch"),
+    (TypeError, "cp.RawModule(code='', options=['-DA'])", "tuple"),
+    (strictcupy.UndefinedOnDevice, "x[cp.array([5])]", "wraps"),
+    (strictcupy.UndefinedOnDevice, "cp.take(x, cp.array([5]), axis=0)", "wraps"),
+    (strictcupy.UndefinedOnDevice, "(-1 - x).astype('u4')", "cast"),
+    (strictcupy.UndefinedOnDevice, "x.__setitem__(cp.array([0, 0]), x)", "twice"),
+    (strictcupy.NotInStandin, "cp.ElementwiseKernel", "not in the stand-in"),
+    (strictcupy.NotInStandin, "cp.apply_along_axis", "stand-in"),
+    (strictcupy.NotInStandin, "cp.cuda.Stream().begin_capture()", "capture"),
+    (RuntimeError, "cp.cuda.Device(1).use()", "invalid device"),
+    (TypeError, "cp.random.rand(3, dtype='i4')", "dtype"),
+]
+
+
+@pytest.mark.parametrize("error,expression,text", REFUSALS, ids=[r[1] for r in REFUSALS])
+def test_refusals(error, expression: str, text: str) -> None:
+    scope = {"cp": cp, "np": np, "operator": operator}
+    exec(X, scope)
+    with pytest.raises(error, match=text or None):
+        eval(expression, scope)

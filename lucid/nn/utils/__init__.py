@@ -1,4 +1,4 @@
-"""Helpers for training: gradient clipping, parameters as one vector, weight norm, sequences (`nn.utils.rnn`)."""
+"""Helpers: gradient clipping, parameters as one vector, weight norm, sequences (`nn.utils.rnn`)."""
 
 from . import rnn as rnn
 from .clip_grad import clip_grad_norm_ as clip_grad_norm_

@@ -15,8 +15,8 @@ def _list(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
-def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
-                   foreach: bool | None = None) -> Tensor:
+def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
+                   error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
     """The p-norm of all tensors as if they were one vector: 0-d, on the first one's device."""
     items = _list(tensors)
     if not items:
@@ -38,12 +38,14 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, e
     stacked = xp.stack(norms)
     total = stacked.max() if p == math.inf else (stacked**p).sum() ** (1.0 / p)
     if error_if_nonfinite and not bool(xp.isfinite(total)):
-        raise LucidError(f"clip_grad_norm_: the total norm of order {norm_type} is {float(total)}, so the gradients cannot be scaled; look for "
+        raise LucidError(f"clip_grad_norm_: the total norm of order {norm_type} is {float(total)}, so the "
+                         "gradients cannot be scaled; look for "
                          "the nan or inf, or pass error_if_nonfinite=False")
     return _wrap(xp.asarray(total), first)
 
 
-def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
+def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor,
+                          foreach: bool | None = None) -> None:
     """Nothing; multiplies the gradients by max_norm / total_norm where that is below 1."""
     for p in _list(parameters):
         if p.grad is None:
@@ -54,8 +56,8 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
         storage.version += 1
 
 
-def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
-                    foreach: bool | None = None) -> Tensor:
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
+                    error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
     """The total norm of the gradients before they were scaled down, in place, to at most `max_norm`.
 
     >>> import lucid
@@ -70,7 +72,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     return total
 
 
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float,
+                     foreach: bool | None = None) -> None:
     """Nothing; brings every element of the gradients into [-clip_value, clip_value], in place."""
     limit: Any = float(clip_value)
     if limit < 0:

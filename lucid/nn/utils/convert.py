@@ -20,11 +20,13 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     items = list(parameters)
     total = sum(math.prod(p.shape) for p in items)
     if vec.ndim != 1 or vec.shape[0] != total:
-        raise ShapeError(f"vector_to_parameters: the parameters have {total} elements, got a vector of shape {tuple(vec.shape)}")
+        raise ShapeError(f"vector_to_parameters: the parameters have {total} elements, got a vector of shape "
+                         f"{tuple(vec.shape)}")
     source, start = vec.storage.array, 0
     for p in items:
         size = math.prod(p.shape)
         storage = p.storage
-        storage.array[...] = source[start : start + size].reshape(p.shape).astype(storage.array.dtype, copy=False)
+        storage.array[...] = source[start : start + size].reshape(p.shape).astype(storage.array.dtype,
+                                                                                  copy=False)
         storage.version += 1
         start += size

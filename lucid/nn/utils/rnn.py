@@ -11,10 +11,11 @@ from ...tensor import Tensor, _wrap, tensor
 
 
 class PackedSequence(NamedTuple):
-    """Sequences without padding, step by step: first all first elements, then all second ones, longest sequence first.
+    """Sequences without padding, step by step.
 
-    data: [sum of lengths, ...]; batch_sizes: [T], how many sequences have a step t; sorted_indices, unsorted_indices: [N] or None, the order of
-    the sequences and its inverse.
+    First come all first elements, then all second ones, the longest sequence always first. data: [sum of
+    lengths, ...]; batch_sizes: [T], how many sequences have a step t; sorted_indices, unsorted_indices: [N]
+    or None, the order of the sequences and its inverse.
     """
 
     data: Tensor
@@ -54,19 +55,23 @@ def _rows(x: Tensor, index: list[int]) -> Tensor:
     return F.reshape(picked, (len(index), *x.shape[1:]))
 
 
-def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
+                         enforce_sorted: bool = True) -> PackedSequence:
     """The sequences of a padded batch [T, N, ...] ([N, T, ...] with batch_first), packed.
 
-    enforce_sorted: the lengths must already descend; otherwise the sequences are sorted, and put back by pad_packed_sequence.
+    enforce_sorted: the lengths must already descend; otherwise the sequences are sorted, and put back by
+    pad_packed_sequence.
     """
     x = input.transpose(0, 1) if batch_first else input
     sizes = _numbers(lengths)
     n = x.shape[1]
     if len(sizes) != n or min(sizes, default=1) < 1 or max(sizes, default=0) > x.shape[0]:
-        raise ShapeError(f"pack_padded_sequence: expected {n} lengths between 1 and {x.shape[0]}, got {sizes}")
+        longest = x.shape[0]
+        raise ShapeError(f"pack_padded_sequence: expected {n} lengths between 1 and {longest}, got {sizes}")
     order = sorted(range(n), key=lambda i: -sizes[i])
     if enforce_sorted and any(a < b for a, b in zip(sizes, sizes[1:], strict=False)):
-        raise ShapeError(f"pack_padded_sequence: lengths must descend with enforce_sorted=True, got {sizes}; pass enforce_sorted=False")
+        raise ShapeError(f"pack_padded_sequence: lengths must descend with enforce_sorted=True, got {sizes}; "
+                         "pass enforce_sorted=False")
     batch_sizes = [sum(s > t for s in sizes) for t in range(max(sizes))]
     places = [t * n + order[i] for t, count in enumerate(batch_sizes) for i in range(count)]
     data = _rows(F.reshape(x, (x.shape[0] * n, *x.shape[2:], 1)), places)
@@ -82,7 +87,8 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     steps, n = len(batch_sizes), batch_sizes[0]
     total = steps if total_length is None else total_length
     if total < steps:
-        raise ShapeError(f"pad_packed_sequence: total_length must be at least the longest length {steps}, got {total}")
+        raise ShapeError(f"pad_packed_sequence: total_length must be at least the longest length {steps}, "
+                         f"got {total}")
     lengths = [sum(count > i for count in batch_sizes) for i in range(n)]
     back = list(range(n)) if sequence.unsorted_indices is None else _numbers(sequence.unsorted_indices)
     starts = [sum(batch_sizes[:t]) for t in range(steps)]
@@ -95,12 +101,13 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     return out.transpose(0, 1) if batch_first else out, tensor([lengths[i] for i in back], dtype="int64")
 
 
-def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
-    """[T, N, ...] ([N, T, ...] with batch_first): tensors [length, ...] filled up to the longest with `padding_value`."""
+def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
+                 padding_side: str = "right") -> Tensor:
+    """[T, N, ...] ([N, T, ...] with batch_first): tensors [length, ...] filled up to the longest."""
     items = list(sequences)
     if not items or padding_side not in ("left", "right"):
-        raise ShapeError(f"pad_sequence: expected at least one tensor and padding_side 'left' or 'right', got {len(items)} and "
-                         f"{padding_side!r}")
+        raise ShapeError("pad_sequence: expected at least one tensor and padding_side 'left' or 'right', "
+                         f"got {len(items)} and {padding_side!r}")
     longest = max(x.shape[0] for x in items)
     rows = []
     for x in items:
@@ -121,7 +128,8 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = F
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Tensors [length, ...], packed."""
-    return pack_padded_sequence(pad_sequence(sequences), [x.shape[0] for x in sequences], enforce_sorted=enforce_sorted)
+    return pack_padded_sequence(pad_sequence(sequences), [x.shape[0] for x in sequences],
+                                enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:

@@ -35,7 +35,8 @@ class WeightNorm:
     def find(self, module: Module) -> int | None:
         """The id under which a module has a hook for the same name."""
         hooks = module.__dict__["_forward_pre_hooks"]
-        return next((k for k, (h, *_) in hooks.items() if isinstance(h, WeightNorm) and h.name == self.name), None)
+        return next((k for k, (h, *_) in hooks.items() if isinstance(h, WeightNorm) and h.name == self.name),
+                    None)
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
@@ -45,7 +46,8 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     """
     hook = WeightNorm(name, None if dim == -1 else dim)
     if hook.find(module) is not None:
-        raise LucidError(f"weight_norm: {type(module).__name__}.{name} has weight norm already; remove_weight_norm first")
+        raise LucidError(f"weight_norm: {type(module).__name__}.{name} has weight norm already; "
+                         "remove_weight_norm first")
     weight = module.get_parameter(name)
     del module._parameters[name]
     module.register_parameter(f"{name}_g", Parameter(_length(weight.detach(), hook.dim)))

@@ -22,6 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
+OWN = "/cusim"  # what our own headers are called in debug information, wherever they lie
 STD = "-std=c++17"
 
 
@@ -307,7 +308,15 @@ def _runtime(cxx: str, checked: bool) -> Path:
     key = hashlib.sha256(repr((flags, _own_sources(), _version(cxx))).encode()).hexdigest()[:24]
 
     def make(part: Path) -> None:
-        cmd = [cxx, *flags, "-c", str(HERE / "runtime.cpp"), "-o", str(part)]
+        cmd = [
+            cxx,
+            *flags,
+            f"-ffile-prefix-map={HERE}={OWN}",
+            "-c",
+            str(HERE / "runtime.cpp"),
+            "-o",
+            str(part),
+        ]
         p = subprocess.run(cmd, capture_output=True, text=True)
         if p.returncode:
             raise CompileError(f"cusim's own runtime does not compile:\n{p.stderr[-3000:]}")
@@ -385,9 +394,9 @@ def build(
         obj = folder / f"{part.name}.o"
         notes = obj.with_suffix(".gcno")
         try:
-            seed = f"-frandom-seed={key}"  # the same notes from every process
+            same = [f"-frandom-seed={key}", f"-ffile-prefix-map={HERE}={OWN}"]  # from every process and place
             _run(
-                [cxx, *flags, seed, f"-I{INCLUDE}", "-x", "c++", "-c", "-", "-o", str(obj)],
+                [cxx, *flags, *same, f"-I{INCLUDE}", "-x", "c++", "-c", "-", "-o", str(obj)],
                 source,
                 filename,
                 code,

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .compiler import INCLUDE
+
 if TYPE_CHECKING:
     from .module import Module
 
@@ -95,8 +97,8 @@ def coverage(files: Iterable[str] | None = None) -> dict[str, FileCoverage]:
     """
     for path, lib in _modules.items():
         _collect(path, lib)
-    own = str(Path(__file__).parent)
-    names = [n for n in _counts if not n.startswith(own) and Path(n).name not in ("cusim_tail.h",)]
+    own = {"cusim_tail.h", *(h.name for h in INCLUDE.glob("*.h"))}
+    names = [n for n in _counts if Path(n).name not in own]
     if files is not None:
         wanted = tuple(files)
         names = [n for n in names if n.endswith(wanted)]

@@ -476,7 +476,7 @@ def _addr2line(path: str, pcs: tuple[int, ...], filename: str) -> tuple[tuple[st
     out = []
     for frames in re.split(r"^0x[0-9a-f]+\n", text, flags=re.M)[1:]:
         lines = [f.split(" (")[0].rsplit(":", 1) for f in frames.strip().split("\n") if ":" in f]
-        mine = [(f, n) for f, n in lines if compiler.HERE not in Path(f).parents and f != "??"]
+        mine = [(f, n) for f, n in lines if not f.startswith(f"{compiler.OWN}/") and f != "??"]
         f, n = mine[0] if mine else (filename, "0")
         if f.endswith("/" + filename):
             f = filename

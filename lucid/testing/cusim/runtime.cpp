@@ -25,7 +25,7 @@ struct Collective {       // lanes of one warp that meet under one mask
   bool fence;
   Site site;
 };
-enum { MASKS = 8 };
+enum { MASKS = WARP };    // more disjoint masks than lanes there cannot be
 typedef void (*Body)(void**);
 static Fiber fibers[MAX_THREADS];
 static void* scheduler_sp;

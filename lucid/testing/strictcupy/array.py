@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .indexing import has_mask, index, refuse_duplicates
-from .memory import CURRENT, Adopted, MemoryPointer
+from .memory import CURRENT, MemoryPointer
 from .state import COUNT, NotInStandin, UndefinedOnDevice, api
 
 try:
@@ -400,7 +400,7 @@ def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
         if s < 0:
             raise ValueError("negative dimensions are not allowed")
         n *= s
-    mem = CURRENT.pool.block(n)
+    mem = CURRENT.block(n)
     r = object.__new__(ndarray)
     r._a = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order if order in ("C", "F") else "C")
     r._mem, r._base = mem, None
@@ -413,7 +413,7 @@ def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
 def adopt(a: np.ndarray) -> ndarray:
     """A device array that takes over `a`, the result of a NumPy function that nobody else holds."""
     r = object.__new__(ndarray)
-    r._a, r._mem, r._base = a, Adopted(CURRENT.pool, a), None
+    r._a, r._mem, r._base = a, CURRENT.adopt(a), None
     return r
 
 

@@ -306,32 +306,35 @@ def zeros_like_pinned(
 
 
 def alloc(size: int) -> memory.MemoryPointer:
-    """Device memory from the current pool."""
-    return CURRENT.pool.malloc(size)
+    """Device memory from the current allocator."""
+    return get_allocator()(size)
 
 
 def set_allocator(allocator: Any = None) -> None:
-    """Makes the pool behind `allocator` (a pool's malloc) the current one; None is the default pool."""
+    """Makes `allocator` the current one: a pool's malloc, or a function around one; None: the default."""
     pool = DEFAULT_POOL if allocator is None else getattr(allocator, "__self__", None)
-    if not isinstance(pool, memory.MemoryPool):
-        raise NotInStandin("an allocator that is not the malloc of a MemoryPool")
-    CURRENT.pool = pool
+    if isinstance(pool, memory.MemoryPool):
+        CURRENT.pool, CURRENT.allocator = pool, None
+    elif callable(allocator):
+        CURRENT.allocator = allocator
+    else:
+        raise TypeError("'allocator' must be callable")
 
 
 def get_allocator() -> Any:
-    """The malloc of the current pool."""
-    return CURRENT.pool.malloc
+    """The current allocator."""
+    return CURRENT.pool.malloc if CURRENT.allocator is None else CURRENT.allocator
 
 
 @contextlib.contextmanager
 def using_allocator(allocator: Any = None) -> Iterator[None]:
     """Uses another allocator within a with block."""
-    before = CURRENT.pool
+    before = CURRENT.pool, CURRENT.allocator
     set_allocator(allocator)
     try:
         yield
     finally:
-        CURRENT.pool = before
+        CURRENT.pool, CURRENT.allocator = before
 
 
 # ---- cupy.cuda.runtime ------------------------------------------------------------------------------
@@ -423,6 +426,7 @@ CUDA = {
     "get_cuda_path": lambda: None,
     "get_nvcc_path": lambda: None,
     "memory": _memory,
+    "nvrtc": types.SimpleNamespace(getVersion=lambda: divmod(CUDA_VERSION // 10, 100)),
     "driver": types.SimpleNamespace(CUDADriverError=CUDADriverError, get_build_version=lambda: CUDA_VERSION),
     "device": types.SimpleNamespace(
         Device=Device, get_compute_capability=lambda: COMPUTE_CAPABILITY, get_device_id=lambda: 0

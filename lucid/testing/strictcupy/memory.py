@@ -77,6 +77,8 @@ class MemoryPool:
 
     def malloc(self, size: int) -> MemoryPointer:
         """A MemoryPointer to `size` bytes."""
+        if CURRENT.result is not None:
+            return MemoryPointer(Adopted(self, CURRENT.result), 0)
         return MemoryPointer(self.block(int(size)), 0)
 
     def check_redzones(self) -> None:
@@ -246,7 +248,25 @@ class MemoryPointer:
 
 
 class _Current:
+    """The pool, the allocator around it if one was set, and the NumPy result for which that one is asked."""
+
     pool = MemoryPool()
+    allocator: Any = None
+    result: np.ndarray | None = None
+
+    def block(self, nbytes: int) -> Any:
+        """Memory for a new array of `nbytes` bytes."""
+        return self.pool.block(nbytes) if self.allocator is None else self.allocator(nbytes).mem
+
+    def adopt(self, a: np.ndarray) -> Any:
+        """The memory of a NumPy result, counted as an allocation."""
+        if self.allocator is None:
+            return Adopted(self.pool, a)
+        self.result = a
+        try:
+            return self.allocator(a.nbytes).mem
+        finally:
+            self.result = None
 
 
 CURRENT = _Current()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import types
 from typing import Any
 
@@ -197,6 +198,26 @@ def _assert_array_equal(
     )
 
 
+class _ComputeTypes:
+    """cupy._core._routines_linalg: how products of a dtype may be computed.  Remembered, without effect."""
+
+    COMPUTE_TYPE_DEFAULT, COMPUTE_TYPE_TF32 = 1, 7
+
+    def __init__(self) -> None:
+        self._types: dict[str, int] = {}
+
+    def set_compute_type(self, dtype: Any, compute_type: int) -> None:
+        """Sets the compute type of a dtype."""
+        self._types[np.dtype(dtype).char] = int(compute_type)
+
+    def get_compute_type(self, dtype_char: str) -> int:
+        """The compute type of a dtype, by its character."""
+        tf32 = dtype_char == "f" and os.environ.get("CUPY_TF32") == "1"
+        return self._types.setdefault(
+            dtype_char, self.COMPUTE_TYPE_TF32 if tf32 else self.COMPUTE_TYPE_DEFAULT
+        )
+
+
 def _own() -> dict[str, dict[str, Any]]:
     """What has an implementation of its own, by module."""
     top = {
@@ -212,7 +233,7 @@ def _own() -> dict[str, dict[str, Any]]:
         "ComplexWarning": np.exceptions.ComplexWarning,
         "get_default_memory_pool": lambda: DEFAULT_POOL,
         "get_default_pinned_memory_pool": lambda: cuda.PINNED_POOL,
-        "_core": types.SimpleNamespace(ndarray=ndarray, ufunc=ufunc),
+        "_core": types.SimpleNamespace(ndarray=ndarray, ufunc=ufunc, _routines_linalg=_ComputeTypes()),
     }
     compiler = types.SimpleNamespace(CompileException=raw.CompileException)
     extensions = {

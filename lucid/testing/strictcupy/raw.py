@@ -10,7 +10,7 @@ import numpy as np
 from .. import cusim
 from .array import is_scalar, ndarray, unsupported
 from .cuda import CUDADriverError
-from .memory import CURRENT, Adopted, Block, MemoryPointer, MemoryPool
+from .memory import CURRENT, Adopted, Block, MemoryPointer, MemoryPool, RedzoneError
 from .state import COUNT, SETTINGS, NotInStandin
 
 DEFAULT_DYNAMIC_SHARED = 48 * 1024
@@ -212,10 +212,13 @@ class RawKernel:
             if "grid (" in str(e) or " threads; allowed" in str(e):
                 raise CUDADriverError(1, f"CUDA_ERROR_INVALID_VALUE: invalid argument ({e})") from e
             raise
-        for a in args:
-            if isinstance(getattr(a, "_mem", None), Block):
-                a._mem.check()
-        guards.finish()
+        try:
+            guards.finish()
+            for a in args:
+                if isinstance(getattr(a, "_mem", None), Block):
+                    a._mem.check()
+        except RedzoneError as e:
+            raise RedzoneError(f"{self.name}<<<{grid}, {block}>>>: {e}; mode 'checked' says where") from None
 
 
 class _Guards:

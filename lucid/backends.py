@@ -1,0 +1,55 @@
+"""Switches of the libraries below: `lucid.backends.cuda.matmul.allow_tf32` and `set_float32_matmul_precision`.
+
+>>> from lucid import backends
+>>> backends.get_float32_matmul_precision()
+'highest'
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+# CuPy reads this variable at its first float32 product; later the backend is told directly.
+_VARIABLE = "CUPY_TF32"
+# "medium" would allow products of bfloat16 halves, which CuPy's cuBLAS calls do not offer: it is "high" here.
+_TF32 = {"highest": False, "high": True, "medium": True}
+
+
+class _Matmul:
+    """How products of float32 matrices are computed on CUDA."""
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether they may use TF32 tensor cores (compute capability 8.0 on): mantissas of 10 bits instead of 23, sums in float32."""
+        backend = sys.modules.get("lucid.storage.cupy_backend")
+        return os.environ.get(_VARIABLE) == "1" if backend is None else bool(backend.get_tf32())
+
+    @allow_tf32.setter
+    def allow_tf32(self, allow: Any) -> None:
+        os.environ[_VARIABLE] = str(int(bool(allow)))
+        backend = sys.modules.get("lucid.storage.cupy_backend")
+        if backend is not None:
+            backend.set_tf32(bool(allow))
+
+
+class _Cuda:
+    """`lucid.backends.cuda`."""
+
+    matmul = _Matmul()
+
+
+cuda = _Cuda()
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Nothing; "highest" computes products of float32 matrices in float32, "high" and "medium" may use TF32 on CUDA. The CPU does not change."""
+    if precision not in _TF32:
+        raise ValueError(f"set_float32_matmul_precision: expected one of {', '.join(_TF32)}, got {precision!r}")
+    cuda.matmul.allow_tf32 = _TF32[precision]
+
+
+def get_float32_matmul_precision() -> str:
+    """"highest" or "high"."""
+    return "high" if cuda.matmul.allow_tf32 else "highest"

@@ -1,0 +1,150 @@
+"""Groups: what the engine runs in the place of a node. The parts stay as they are, and run one by one where the arrays do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.node import FuncOp, Node
+from ..errors import LucidError
+from . import sweep
+from .patterns import MIN_SIZE, Pattern
+from .region import FULL, Program, Region
+from .stats import count_fallback, count_fused
+
+
+class Group:
+    """A head and what it absorbs. parts: all nodes, the head first. edges: where the gradients go that `run` returns."""
+
+    __slots__ = ("parts", "edges", "name")
+    parts: tuple[FuncOp, ...]
+    edges: tuple[Node | None, ...]
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<group {self.name}>"
+
+    def run(self, g: Any) -> Any:
+        """One gradient per edge, from the gradient of the head."""
+        raise NotImplementedError
+
+    def release_saved(self) -> None:
+        """Nothing; drops the saved values of every part."""
+        for n in self.parts:
+            n.saved = None
+
+    def one_by_one(self, g: Any, reason: str, goals: list[tuple[Node, int]]) -> list[Any]:
+        """The gradients by running each part on its own: the result of the unfused walk. goals: (part, position among its edges) per edge."""
+        count_fallback(reason)
+        waiting: dict[Any, Any] = {self.parts[0]: g}
+        inside = set(self.parts)
+        found: dict[tuple[Any, int], Any] = {}
+        for n in self.parts:
+            g = waiting.pop(n, None)
+            if g is None:
+                continue
+            for k, (e, r) in enumerate(zip(n.edges, n.plan.run(n, g), strict=True)):
+                if r is None:
+                    continue
+                if e in inside:
+                    waiting[e] = r if e not in waiting else waiting[e] + r
+                else:
+                    found[n, k] = r
+        return [found.get(goal) for goal in goals]
+
+    def failed(self, error: Exception) -> Exception:
+        """The error to raise instead of one from inside the group: it names the parts."""
+        if isinstance(error, LucidError):
+            return error
+        return type(error)(f"fused {' + '.join(n.name() for n in self.parts)}: {error}") if type(error) in (ValueError, TypeError, IndexError, RuntimeError) else error
+
+
+class ChainGroup(Group):
+    """A row of patterns.py."""
+
+    __slots__ = ("pattern",)
+
+    def __init__(self, pattern: Pattern, nodes: tuple[FuncOp, ...]) -> None:
+        self.pattern, self.parts, self.name = pattern, nodes, pattern.name
+        self.edges = nodes[-1].edges
+
+    def run(self, g: Any) -> Any:
+        grads = None
+        try:
+            grads = self.pattern.run(self.parts, g)
+        except Exception as error:
+            raise self.failed(error) from error
+        if grads is None:
+            last = self.parts[-1]
+            return self.one_by_one(g, f"{self.name}: arrays do not fit", [(last, k) for k in range(len(last.edges))])
+        count_fused(self.name, len(self.parts))
+        return grads
+
+
+class RunGroup(Group):
+    """A run of pointwise nodes, and the `linear` that it ends in, if any."""
+
+    __slots__ = ("region",)
+
+    def __init__(self, region: Region) -> None:
+        self.region, self.name = region, region.name
+        self.parts = tuple(region.nodes) if region.tail is None else (*region.nodes, region.tail)
+        self.edges = tuple(e for _, _, e in region.outputs) if region.tail is None else region.tail.edges
+
+    def run(self, g: Any) -> Any:
+        head = self.parts[0]
+        if g.size < MIN_SIZE:
+            return self._parts(g, "too small")
+        program = Program(self.region, g.shape, head.F.backend.name)
+        reason = program.obstacle()
+        if reason is not None:
+            return self._parts(g, reason)
+        try:
+            grads = self._sweep(program, g)
+        except Exception as error:
+            raise self.failed(error) from error
+        count_fused(self.name, len(self.parts))
+        return grads
+
+    def _parts(self, g: Any, reason: str) -> Any:
+        tail = self.region.tail
+        if tail is None:
+            return self.one_by_one(g, reason, [(n, k) for n, k, _ in self.region.outputs])
+        return self.one_by_one(g, reason, [(tail, k) for k in range(len(tail.edges))])
+
+    def _sweep(self, program: Program, g: Any) -> Any:
+        F, tail = self.parts[0].F, self.region.tail
+        run = sweep.run if F.backend.name == "cpu" else _cuda_run
+        if tail is None:
+            return run(program, g, F)
+        # The bias gradient is the sum of what enters `linear` over its rows: it joins the sweep as a second output of shape [out].
+        plan = tail.plan
+        bias = "bias" in plan.targets and len(program.shape) > 1 and program.outs == [None]
+        if bias:
+            _add_row_output(program)
+        found = run(program, g, F)
+        dz = found[0]
+        named: dict[str, Any] = dict(zip(plan.keep, (s.array for s in tail.saved or ()), strict=True))
+        named |= dict(zip(plan.static, tail.static, strict=True)) if plan.static else {}
+        grads = dict.fromkeys(plan.targets)
+        for formula in plan.formulas:
+            target = formula.targets[0]
+            grads[target] = found[1] if bias and target == "bias" else formula.function(F, dz, *[named[n] for n in formula.names])
+        return [grads[t] for t in plan.targets]
+
+
+def _add_row_output(program: Program) -> None:
+    """Nothing; the program's only output also comes summed over all but the last dimension."""
+    for step in program.steps:
+        for _, _, results in step.calls:
+            for i, goal in enumerate(results):
+                if goal is not None and goal[0] == "out":
+                    results[i] = ("both", goal[1])
+    program.outs.append((program.shape[-1],))
+
+
+def _cuda_run(program: Program, g: Any, F: Any) -> list[Any]:
+    from . import cuda
+    return cuda.run(program, g, F)
+
+
+__all__ = ["FULL", "ChainGroup", "Group", "RunGroup"]

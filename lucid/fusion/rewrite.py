@@ -1,0 +1,115 @@
+"""The pass: what fuses in this backward call, decided from the graph's structure alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autograd.node import AccumulateGrad, FuncOp, Node
+from .groups import ChainGroup, Group, RunGroup
+from .guards import refusal
+from .patterns import MIN_RUN, MIN_SIZE, PATTERNS, TAILS, Pattern
+from .region import Region, may_pass
+from .stats import count_pass, enabled
+
+
+def find_groups(order: Sequence[Node], roots: Sequence[Node], wanted: Any) -> dict[Node, Group] | None:
+    """{first node: group} for what fuses among the nodes of `order`, or None. Called by the engine before each walk."""
+    if not enabled():
+        return None
+    if not _any_large(order):
+        return None
+    groups = match(order, roots, wanted)
+    count_pass(len(groups))
+    return groups or None
+
+
+def _any_large(order: Sequence[Node]) -> bool:
+    # ~50 ns a node: all that the pass costs on a graph of small tensors (bench_fusion: pass).
+    for n in order:
+        if n.__class__ is FuncOp:
+            saved = n.saved  # type: ignore[attr-defined]
+            if saved:
+                a = saved[0].array
+                if a is not None and a.size >= MIN_SIZE:
+                    return True
+    return False
+
+
+def consumers_of(order: Sequence[Node], roots: Sequence[Node]) -> dict[Node, int]:
+    """How many edges lead to each node; a root counts as one more."""
+    counts = dict.fromkeys(order, 0)
+    for r in roots:
+        if r in counts:
+            counts[r] += 1
+    for n in order:
+        for e in n.edges:
+            if e in counts:
+                counts[e] += 1
+    return counts
+
+
+def match(order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any = None) -> dict[Node, Group]:
+    """The groups among the nodes of `order`. report: called with (node, guard's name) for each refusal (`explain`)."""
+    counts = consumers_of(order, roots)
+    groups: dict[Node, Group] = {}
+    taken: set[Node] = set()
+
+    def free(n: Node | None) -> bool:
+        """Whether a node behind an edge may be absorbed."""
+        if n is None or n in taken or n not in counts or n.__class__ is AccumulateGrad:
+            return False
+        why = refusal(n, counts[n], wanted)
+        if why is not None and report is not None:
+            report(n, why)
+        return why is None
+
+    for n in order:
+        if n.__class__ is not FuncOp or n in taken or (n.hooks is not None and n.hooks.post):
+            continue
+        group = _chain_at(n, free) or _run_at(n, free)  # type: ignore[arg-type]
+        if group is not None:
+            groups[n] = group
+            taken.update(group.parts)
+    return groups
+
+
+def _chain_at(n: FuncOp, free: Any) -> ChainGroup | None:
+    """The first pattern whose chain starts at `n`."""
+    name, device = n.plan.op.name, n.F.backend.name
+    for pattern in PATTERNS:
+        if pattern.chain[0] == name and device in pattern.devices:
+            nodes = _follow(n, pattern, free)
+            if nodes is not None:
+                return ChainGroup(pattern, nodes)
+    return None
+
+
+def _follow(n: FuncOp, pattern: Pattern, free: Any) -> tuple[FuncOp, ...] | None:
+    nodes = [n]
+    for name in pattern.chain[1:]:
+        edges = [e for e in nodes[-1].edges if e is not None]
+        if len(edges) != 1 or edges[0].__class__ is not FuncOp or edges[0].plan.op.name != name or not free(edges[0]):  # type: ignore[attr-defined]
+            return None
+        nodes.append(edges[0])  # type: ignore[arg-type]
+    return tuple(nodes)
+
+
+def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
+    """The maximal run of pointwise nodes below `head`, each with its single consumer in the run."""
+    if not head.plan.pointwise:
+        return None
+    nodes, stack = [head], [head]
+    while stack:
+        n = stack.pop()
+        for k, e in enumerate(n.edges):
+            if e.__class__ is FuncOp and e.plan.pointwise and may_pass(n, k) and e.F is head.F and free(e):  # type: ignore[union-attr]
+                nodes.append(e)  # type: ignore[arg-type]
+                stack.append(e)  # type: ignore[arg-type]
+    nodes.sort(key=lambda n: -n.sequence_nr)
+    region = Region(nodes)
+    if len(region.outputs) == 1:
+        n, k, e = region.outputs[0]
+        if e.__class__ is FuncOp and e.plan.op.name in TAILS and may_pass(n, k) and free(e):  # type: ignore[attr-defined]
+            return RunGroup(Region(nodes, e))  # type: ignore[arg-type]
+    return RunGroup(region) if len(nodes) >= MIN_RUN else None

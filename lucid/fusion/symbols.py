@@ -1,0 +1,240 @@
+"""Formulas on symbols: the same derivative, as an expression in CUDA.
+
+A `Symbol` stands for one element of an array, held in a register as accum_t (or bool). Operators and `F.<op>` on symbols append a line to a `Trace`
+and return the symbol of its result; a formula that asks for something without a CUDA form raises `NoCudaForm`, and the group runs its parts one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..ops.registry import OPS
+
+
+class NoCudaForm(Exception):
+    """An op, or a use of one, for which there is no CUDA expression."""
+
+
+# Op -> expression; {0}, {1}, ... are its tensors, {name} its static arguments. The functions are CUDA's type-generic ones: tanh(float) is tanhf.
+FORMS: dict[str, str] = {
+    "abs": "fabs({0})",
+    "acos": "acos({0})",
+    "add": "({0} + {1})",
+    "asin": "asin({0})",
+    "atan": "atan({0})",
+    "clamp_max": "({0} <= {1} || {0} != {0} ? {0} : {1})",
+    "clamp_min": "({0} >= {1} || {0} != {0} ? {0} : {1})",
+    "cos": "cos({0})",
+    "cosh": "cosh({0})",
+    "div": "({0} / {1})",
+    "dropout": "({0} * {1} * (1 / (1 - {p})))",
+    "eq": "({0} == {1})",
+    "erf": "erf({0})",
+    "erfc": "erfc({0})",
+    "exp": "exp({0})",
+    "expm1": "expm1({0})",
+    "ge": "({0} >= {1})",
+    "gt": "({0} > {1})",
+    "isfinite": "(fabs({0}) < CUDART_MAX)",
+    "isnan": "({0} != {0})",
+    "le": "({0} <= {1})",
+    "lgamma": "lgamma({0})",
+    "log": "log({0})",
+    "log1p": "log1p({0})",
+    "logical_and": "({0} && {1})",
+    "logical_not": "(!{0})",
+    "logical_or": "({0} || {1})",
+    "lt": "({0} < {1})",
+    "maximum": "({0} >= {1} || {0} != {0} ? {0} : {1})",
+    "minimum": "({0} <= {1} || {0} != {0} ? {0} : {1})",
+    "mul": "({0} * {1})",
+    "ne": "({0} != {1})",
+    "neg": "(-{0})",
+    "pow": "pow({0}, {1})",
+    "relu": "({0} > 0 ? {0} : ({0} != {0} ? {0} : accum_t(0)))",
+    "rsqrt": "rsqrt({0})",
+    "sgn": "accum_t(({0} > 0) - ({0} < 0))",
+    "sigmoid": "(1 / (1 + exp(-{0})))",
+    "sign": "accum_t(({0} > 0) - ({0} < 0))",
+    "sin": "sin({0})",
+    "sinh": "sinh({0})",
+    "softplus": "({0} * {beta} > {threshold} ? {0} : log1p(exp({0} * {beta})) / {beta})",
+    "sqrt": "sqrt({0})",
+    "sub": "({0} - {1})",
+    "tanh": "tanh({0})",
+    "where": "({0} ? {1} : {2})",
+    "zeros_like": "accum_t(0)",
+    "ones_like": "accum_t(1)",
+}
+# Results that are truth values: kept as bool, so that `g * (out > 0)` and a choice both read well.
+BOOLEAN = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or", "logical_not"))
+# On real elements these are their argument.
+IDENTITY = frozenset(("conj", "real", "cast", "positive", "clone"))
+
+
+def literal(value: Any) -> str:
+    """A Python number as a CUDA expression of type accum_t."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"accum_t({value})"
+    if math.isnan(value):
+        return "QUIET_NAN"
+    if math.isinf(value):
+        return "NEG_INF" if value < 0 else "(-NEG_INF)"
+    # hex floats are exact; the cast keeps float64 arithmetic out of float32 kernels.
+    return f"accum_t({float(value)!r}f)" if abs(value) < 3e38 and float(value) == _float32(value) else f"accum_t({float(value)!r})"
+
+
+def _float32(value: float) -> float:
+    import numpy as np
+    return float(np.float32(value))
+
+
+class Trace:
+    """The lines of a kernel's body: one constant per result, in the order of the trace; equal expressions share one."""
+
+    __slots__ = ("lines", "_names")
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._names: dict[str, Symbol] = {}
+
+    def let(self, expression: str, boolean: bool = False) -> Symbol:
+        """The symbol of an expression."""
+        found = self._names.get(expression)
+        if found is None:
+            name = f"t{len(self.lines)}"
+            self.lines.append(f"const {'bool' if boolean else 'accum_t'} {name} = {expression};")
+            found = self._names[expression] = Symbol(self, name)
+        return found
+
+
+class Symbol:
+    """One element of an array in a register."""
+
+    __slots__ = ("trace", "text", "dtype")
+    shape = ()
+    ndim = 0
+
+    def __init__(self, trace: Trace, text: str, dtype: Any = None) -> None:
+        self.trace, self.text, self.dtype = trace, text, dtype if dtype is not None else _Real()
+
+    def _call(self, name: str, *args: Any) -> Symbol:
+        return call(self.trace, name, *args)
+
+    def __add__(self, y: Any) -> Symbol:
+        return self._call("add", self, y)
+
+    def __radd__(self, y: Any) -> Symbol:
+        return self._call("add", y, self)
+
+    def __sub__(self, y: Any) -> Symbol:
+        return self._call("sub", self, y)
+
+    def __rsub__(self, y: Any) -> Symbol:
+        return self._call("sub", y, self)
+
+    def __mul__(self, y: Any) -> Symbol:
+        return self._call("mul", self, y)
+
+    def __rmul__(self, y: Any) -> Symbol:
+        return self._call("mul", y, self)
+
+    def __truediv__(self, y: Any) -> Symbol:
+        return self._call("div", self, y)
+
+    def __rtruediv__(self, y: Any) -> Symbol:
+        return self._call("div", y, self)
+
+    def __pow__(self, y: Any) -> Symbol:
+        if isinstance(y, (int, float)) and y == 2:
+            return self._call("mul", self, self)
+        return self._call("pow", self, y)
+
+    def __rpow__(self, y: Any) -> Symbol:
+        return self._call("pow", y, self)
+
+    def __neg__(self) -> Symbol:
+        return self._call("neg", self)
+
+    def __abs__(self) -> Symbol:
+        return self._call("abs", self)
+
+    def __eq__(self, y: Any) -> Symbol:  # type: ignore[override]
+        return self._call("eq", self, y)
+
+    def __ne__(self, y: Any) -> Symbol:  # type: ignore[override]
+        return self._call("ne", self, y)
+
+    def __lt__(self, y: Any) -> Symbol:
+        return self._call("lt", self, y)
+
+    def __le__(self, y: Any) -> Symbol:
+        return self._call("le", self, y)
+
+    def __gt__(self, y: Any) -> Symbol:
+        return self._call("gt", self, y)
+
+    def __ge__(self, y: Any) -> Symbol:
+        return self._call("ge", self, y)
+
+    def __and__(self, y: Any) -> Symbol:
+        return self._call("logical_and", self, y)
+
+    def __or__(self, y: Any) -> Symbol:
+        return self._call("logical_or", self, y)
+
+    def __invert__(self) -> Symbol:
+        return self._call("logical_not", self)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise NoCudaForm("a branch on a value")
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoCudaForm(f"attribute {name!r} of a value")
+
+
+class _Real:
+    """Stands for the dtype of a symbol: some real floating type."""
+
+    kind = "f"
+    itemsize = 4
+    num = 11
+
+
+def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
+    """The symbol of an op's result on symbols and numbers."""
+    if name in IDENTITY:
+        return args[0]
+    form = FORMS.get(name)
+    if form is None:
+        raise NoCudaForm(f"op {name}")
+    op = OPS[name]
+    named = {p.name: p.default for p in op.parameters if p.default is not p.empty}
+    named |= dict(zip((p.name for p in op.parameters), args, strict=False)) | statics
+    texts = {k: v.text if isinstance(v, Symbol) else literal(v) for k, v in named.items() if isinstance(v, (Symbol, int, float))}
+    return trace.let(form.format(*[texts[t] for t in op.tensors], **texts), name in BOOLEAN)
+
+
+class SymbolNamespace:
+    """`F` on symbols."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def within(self, x: Any, v: Any, w: Any, low: float, high: float) -> Any:
+        """v where low < x < high or x is NaN, else w."""
+        outside = x <= low if math.isinf(high) and high > 0 else call(self._trace, "logical_or", x <= low, x >= high)
+        return call(self._trace, "where", outside, w, v)
+
+    def __getattr__(self, name: str) -> Any:
+        op = OPS.get(name)
+        if op is None:
+            raise NoCudaForm(f"op {name}")
+        if op.composite:
+            return lambda *args, **statics: op.forward(self, *args, **statics)
+        return lambda *args, **statics: call(self._trace, name, *args, **statics)

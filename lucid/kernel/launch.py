@@ -1,0 +1,136 @@
+"""Launching: the arguments of a kernel checked against its row in `specs`, made NumPy scalars, and queued on the current stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import IndexRangeError, KernelError
+from . import loader
+from .specs import KERNELS, Argument, Kernel
+
+NULL = np.uintp(0)
+_SCALARS = {"i32": np.int32, "i64": np.int64, "u64": np.uint64}
+_ARRAYS = {"u8": ("uint8", "bool"), "i32": ("int32",), "i64": ("int64",), "u64": ("uint64",)}
+_DTYPES = {"float64": np.dtype("float64"), "float32": np.dtype("float32"), "float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+_BITS = {np.int32: 31, np.int64: 63, np.uint64: 64}
+
+
+def accumulator(dtype: Any) -> Any:
+    """The dtype in which elements of `dtype` are summed: float64 for float64, else float32."""
+    return _DTYPES["float64"] if dtype.itemsize == 8 else _DTYPES["float32"]
+
+
+class Launcher:
+    """Queues kernels on one device. Called with a kernel's name, launch shape and arguments; see `calls` for what to call it with.
+
+    Raises KernelError, before anything is queued, when an array has another dtype, device or size than the kernel reads, is not C-contiguous or not
+    aligned, or a number does not fit; `Unavailable` when the kernel does not compile.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        self.backend, self.xp = backend, backend.xp
+        self.sms = int(backend.properties()["multiProcessorCount"])
+        self._flag: Any = None
+
+    def __call__(self, name: str, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], dtype: Any,
+                 defines: tuple[str, ...] = (), **sizes: int) -> None:
+        kernel = KERNELS[name]
+        found = loader.function(self.backend, name, dtype.name, (*kernel.defines, *defines))
+        found(grid, block, prepare(kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, self.backend.ndarray))
+
+    def address(self, x: Any) -> int:
+        """The device address of an array; KernelError when it lies on another device."""
+        if x.device.id != self.backend.index:
+            raise KernelError(f"kernel: expected an array on {self.backend.device}, got one on cuda:{x.device.id}; move it with .to()")
+        return int(x.data.ptr)
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        """An uninitialised array on the device."""
+        return self.xp.empty(shape, dtype)
+
+    def upload(self, x: Any) -> Any:
+        """A copy of a NumPy array on the device."""
+        return self.backend.from_numpy(x)
+
+    @property
+    def flag(self) -> Any:
+        """int32 [1] on the device, where kernels leave word of a bad index: 1 + the row; see `check_flag`."""
+        if self._flag is None:
+            self._flag = self.xp.zeros(1, "int32")
+        return self._flag
+
+    def check_flag(self) -> None:
+        """Nothing; raises IndexRangeError when a kernel met a class index out of range since the last check. Waits for the device."""
+        if self._flag is None:
+            return
+        row = int(self._flag[0])
+        if row:
+            self._flag[...] = 0
+            raise IndexRangeError(f"cross_entropy: the target of row {row - 1} lies outside the classes (a loss and gradient of NaN came of it); "
+                                  "check targets against the number of logits, or pass ignore_index")
+
+
+_launchers: dict[Any, Launcher] = {}
+
+
+def launcher(backend: Any) -> Launcher:
+    """The launcher of a backend's device."""
+    found = _launchers.get(backend)
+    if found is None:
+        found = _launchers[backend] = Launcher(backend)
+    return found
+
+
+def prepare(kernel: Kernel, args: tuple[Any, ...], dtype: Any, scalar: bool, sizes: dict[str, int], address: Any, ndarray: type) -> tuple[Any, ...]:
+    """The arguments as the kernel takes them: arrays, NumPy scalars and null addresses. Raises KernelError for what does not fit."""
+    if len(args) != len(kernel.parsed):
+        raise KernelError(f"kernel {kernel.name}: takes {len(kernel.parsed)} arguments ({kernel.arguments}), got {len(args)}")
+    if dtype.name not in kernel.dtypes:
+        raise KernelError(f"kernel {kernel.name}: is made for {', '.join(kernel.dtypes)}, got {dtype.name}")
+    names = {**sizes, **{a.name: v for a, v in zip(kernel.parsed, args, strict=True) if type(v) is int}}
+    result = []
+    for argument, value in zip(kernel.parsed, args, strict=True):
+        if argument.size is None:
+            result.append(_scalar(kernel, argument, value, dtype))
+        elif value is None:
+            if not argument.optional:
+                raise KernelError(f"kernel {kernel.name}: {argument.name} must be an array, got None")
+            result.append(NULL)
+        else:
+            _check_array(kernel, argument, value, dtype, names, ndarray)
+            # Elements are read by packs of 16 bytes, single numbers and accumulators of rows one by one.
+            align = 16 if kernel.vector and not scalar and argument.kind == "T" and value.size > 1 else value.dtype.itemsize
+            if address(value) % align:
+                raise KernelError(f"kernel {kernel.name}: {argument.name} must start at a multiple of {align} bytes, got address {address(value):#x}; "
+                                  "launch the form with LUCID_SCALAR")
+            result.append(value)
+    return tuple(result)
+
+
+def _scalar(kernel: Kernel, argument: Argument, value: Any, dtype: Any) -> Any:
+    if argument.kind == "A":
+        return accumulator(dtype).type(value)
+    kind = _SCALARS[argument.kind]
+    if not -(1 << _BITS[kind]) <= value < 1 << _BITS[kind]:
+        raise KernelError(f"kernel {kernel.name}: {argument.name} must fit in {argument.kind}, got {value}")
+    return kind(value)
+
+
+def _check_array(kernel: Kernel, argument: Argument, value: Any, dtype: Any, names: dict[str, int], ndarray: type) -> None:
+    if not isinstance(value, ndarray):
+        raise KernelError(f"kernel {kernel.name}: {argument.name} must be a device array, got {type(value).__name__}")
+    expected = (dtype.name,) if argument.kind == "T" else (accumulator(dtype).name,) if argument.kind == "A" else _ARRAYS[argument.kind]
+    if value.dtype.name not in expected:
+        raise KernelError(f"kernel {kernel.name}: {argument.name} must be {' or '.join(expected)}, got {value.dtype.name}")
+    if not value.flags.c_contiguous:
+        raise KernelError(f"kernel {kernel.name}: {argument.name} must be C-contiguous, got shape {value.shape} with strides {value.strides}; "
+                          "a kernel sees only the address")
+    try:
+        size = eval(argument.size, {}, names)
+    except NameError:
+        return
+    if value.size != size:
+        raise KernelError(f"kernel {kernel.name}: {argument.name} must have {size} elements ({kernel.arguments}), got {value.size}")

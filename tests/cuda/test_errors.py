@@ -1,0 +1,164 @@
+"""Every way in which a CUDA device can be missing, and the cure that the error names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lucid
+from lucid.errors import DeviceError
+from lucid.storage import Device, backend_of
+
+ROOT = Path(lucid.__file__).parents[1]
+
+
+class RuntimeFailure(RuntimeError):
+    """As cupy.cuda.runtime.CUDARuntimeError: the number is in `status`."""
+
+    def __init__(self, status):
+        super().__init__(f"cudaError {status}")
+        self.status = status
+
+
+@pytest.fixture
+def module(cuda):
+    from lucid.storage import cupy_backend
+
+    cupy_backend._check_nvrtc.cache_clear()
+    yield cupy_backend
+    cupy_backend._check_nvrtc.cache_clear()
+
+
+def broken(monkeypatch, module, status, driver=13000, runtime=13000):
+    def fail():
+        raise RuntimeFailure(status)
+
+    monkeypatch.setattr(module.cp.cuda.runtime, "getDeviceCount", fail)
+    monkeypatch.setattr(module.cp.cuda.runtime, "driverGetVersion", lambda: driver)
+    monkeypatch.setattr(module.cp.cuda.runtime, "runtimeGetVersion", lambda: runtime)
+
+
+def test_no_driver(module, monkeypatch):
+    broken(monkeypatch, module, 35, driver=0)
+    with pytest.raises(DeviceError, match="device cuda: no NVIDIA driver is installed; install one, or use device 'cpu'"):
+        backend_of("cuda")
+    assert not lucid.cuda.is_available() and lucid.cuda.device_count() == 0
+    lucid.cuda.empty_cache()
+    lucid.cuda.manual_seed(0)
+
+
+def test_a_driver_too_old_for_this_cupy(module, monkeypatch):
+    broken(monkeypatch, module, 35, driver=12040, runtime=13020)
+    with pytest.raises(DeviceError, match=r"supports CUDA up to 12\.4, CuPy \S+ here is built for CUDA 13\.2; pip install cupy-cuda12x"):
+        backend_of("cuda:3")
+
+
+def test_no_gpu(module, monkeypatch):
+    broken(monkeypatch, module, 100)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(DeviceError, match="finds no GPU; check nvidia-smi"):
+        backend_of("cuda")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(DeviceError, match="CUDA_VISIBLE_DEVICES='' hides them; unset it"):
+        backend_of("cuda")
+    monkeypatch.setattr(module.cp.cuda.runtime, "getDeviceCount", lambda: 0)
+    with pytest.raises(DeviceError, match="finds no GPU"):
+        backend_of("cuda")
+
+
+def test_another_failure_is_passed_on(module, monkeypatch):
+    broken(monkeypatch, module, 999)
+    with pytest.raises(DeviceError, match=r"finds no device \(RuntimeFailure: cudaError 999\); check nvidia-smi"):
+        backend_of("cuda")
+
+
+def test_no_nvrtc(module, monkeypatch):
+    def fail():
+        raise RuntimeError("Failed to find libnvrtc.so.13")
+
+    monkeypatch.setattr(module.cp.cuda.nvrtc, "getVersion", fail)
+    monkeypatch.setattr(module.Backend, "_all", {})
+    with pytest.raises(DeviceError, match=r"NVRTC.*cannot be loaded.*pip install nvidia-cuda-nvrtc, or 'cupy-cuda13x\[ctk\]'"):
+        module.open_backend(Device("cuda", 0))
+    monkeypatch.setattr(module.cp.cuda.runtime, "runtimeGetVersion", lambda: 12090)
+    with pytest.raises(DeviceError, match="pip install nvidia-cuda-nvrtc-cu12"):
+        module.open_backend(Device("cuda", 0))
+
+
+def test_index_out_of_range(module):
+    with pytest.raises(DeviceError, match=r"device cuda:64: index out of range, there (is 1 CUDA device \(cuda:0\)|are \d+ CUDA devices)"):
+        lucid.ones(2, device="cuda:64")
+    with pytest.raises(DeviceError, match="index out of range"):
+        lucid.ones(2).to(64)
+
+
+def test_several_devices_are_made_current(module, monkeypatch):
+    """With more than one device each raw op runs with its own as the current one."""
+    entered = []
+
+    class Entered:
+        def __init__(self, index):
+            self.index = index
+
+        def __enter__(self):
+            entered.append(self.index)
+
+        def __exit__(self, *error):
+            pass
+
+    monkeypatch.setattr(module.cp.cuda, "Device", Entered)
+    backend = module.CupyBackend(Device("cuda", 1), several=True)
+    out = backend.F.tanh(backend.asarray([0.0, 1.0]))
+    assert entered == [1, 1] and out.shape == (2,) and backend.F.backend is backend
+    with backend.quiet():
+        assert entered == [1, 1, 1]
+
+
+def in_a_process(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", **environment}
+    )
+
+
+NO_CUPY = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("cupy", "cupyx"):
+            raise ImportError("No module named 'cupy'")
+sys.meta_path.insert(0, Hide())
+import lucid
+assert not lucid.cuda.is_available() and lucid.cuda.device_count() == 0
+try:
+    lucid.ones(2, device="cuda")
+except lucid.errors.DeviceError as error:
+    print(error)
+"""
+
+
+def test_no_cupy():
+    done = in_a_process(NO_CUPY)
+    assert "CuPy cannot be imported" in done.stdout and "pip install" in done.stdout, done.stderr
+
+
+def test_simulation_by_environment():
+    code = (
+        "import sys, lucid; assert 'cupy' not in sys.modules; x = lucid.ones(2, device='cuda');"
+        "print(x.sum().item(), lucid.cuda.get_device_name(), lucid.cuda.is_simulated())"
+    )
+    done = in_a_process(code, LUCID_CUDA="sim")
+    assert done.stdout.strip() == "2.0 simulated CUDA device (CPU) True", done.stderr
+
+
+def test_simulation_after_another_cupy_was_imported():
+    code = (
+        "import sys, types; sys.modules['cupy'] = types.ModuleType('cupy'); import lucid\n"
+        "from lucid.testing import simulator; print(simulator.start())\n"
+        "try: lucid.ones(2, device='cuda')\n"
+        "except lucid.errors.DeviceError as error: print(error)"
+    )
+    done = in_a_process(code, LUCID_CUDA="sim")
+    assert done.stdout.count("is already imported in this process") == 2, done.stdout + done.stderr

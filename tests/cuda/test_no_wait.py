@@ -1,0 +1,144 @@
+"""A training step asks the device for work and for nothing else: it never waits, and copies nothing to or from the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn, optim
+from lucid.nn import functional as F
+
+
+class Attention(nn.Module):
+    """One pre-norm transformer block with its embedding and output layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.block = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True, norm_first=True, activation="gelu")
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, 20)
+
+    def forward(self, x):
+        return self.head(self.norm(self.block(self.embedding(x)))).flatten(0, 1)
+
+
+def mlp():
+    net = nn.Sequential(nn.Linear(12, 32), nn.GELU(), nn.Dropout(0.5), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
+    return net, np.ones((8, 12), np.float32), np.arange(8) % 10
+
+
+def cnn():
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3), nn.SiLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Linear(8, 10),
+    )  # fmt: skip
+    return net, np.ones((4, 1, 8, 8), np.float32), np.arange(4)
+
+
+def transformer():
+    return Attention(), np.arange(12).reshape(2, 6), np.arange(12)
+
+
+def rnn():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(5, 7, batch_first=True), nn.Linear(7, 3)
+
+        def forward(self, x):
+            return self.head(self.lstm(x)[0][:, -1])
+
+    return Net(), np.ones((4, 6, 5), np.float32), np.arange(4) % 3
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "transformer": transformer, "rnn": rnn}
+# Host to device: constants of an op that depend on shapes alone, and the seed of a dropout mask (Philox keys: 10 rounds x 2 x 8 bytes).
+OPTIMIZERS = {
+    "sgd": lambda p: optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: optim.Adam(p, lr=1e-3),
+    "adamw": lambda p: optim.AdamW(p, lr=1e-3),
+}
+
+
+def setup(name, device, optimizer="adamw"):
+    lucid.manual_seed(0)
+    net, x, target = MODELS[name]()
+    net = net.to(device)
+    opt = OPTIMIZERS[optimizer](list(net.parameters()))
+    x, target = lucid.tensor(x, device=device), lucid.tensor(target, device=device)
+
+    def step():
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), target)
+        loss.backward()
+        opt.step()
+        return loss
+
+    return net, step
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_step_never_waits(simulated, name):
+    _, step = setup(name, "cuda")
+    step()
+    with simulated.counted() as counts:
+        loss = step()
+    assert counts["syncs"] == 0 and counts["d2h_bytes"] == 0, counts
+    assert counts["h2d_bytes"] <= 2048, counts
+    assert loss.is_cuda
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_no_optimiser_waits(simulated, optimizer):
+    _, step = setup("mlp", "cuda", optimizer)
+    step()
+    with simulated.counted() as counts:
+        step()
+    assert counts["syncs"] == 0 and counts["d2h_bytes"] == 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_is_the_cpus(cuda, name):
+    """Five steps, dropout included, give the losses and weights of the CPU within float32's rounding."""
+    runs = {}
+    for device in ("cpu", cuda):
+        net, step = setup(name, device)
+        losses = [step().item() for _ in range(5)]
+        runs[device] = losses, {k: v.detach().cpu().numpy() for k, v in net.state_dict().items()}
+    np.testing.assert_allclose(runs[cuda][0], runs["cpu"][0], rtol=2e-5)
+    for key, value in runs["cpu"][1].items():
+        np.testing.assert_allclose(runs[cuda][1][key], value, rtol=1e-3, atol=2e-5, err_msg=key)
+
+
+def test_evaluation_does_not_wait(simulated):
+    net, _ = setup("mlp", "cuda")
+    net.eval()
+    x = lucid.ones(8, 12, device="cuda")
+    net(x)
+    with lucid.no_grad(), simulated.counted() as counts:
+        net(x).argmax(1)
+    assert counts["syncs"] == counts["d2h_bytes"] == counts["h2d_bytes"] == 0
+
+
+def test_the_counters_see_a_wait(simulated):
+    x = lucid.ones(3, device="cuda")
+    for wait in (lambda: x.sum().item(), lambda: bool((x > 0).all()), lambda: x.tolist(), lambda: x.nonzero(), lambda: repr(x), x.cpu):
+        with simulated.counted() as counts:
+            wait()
+        assert counts["syncs"] >= 1, wait
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_digits(cuda, model, tmp_path):
+    """The example trains on the device as on the CPU: two epochs, the same history within rounding."""
+    from lucid.examples import digits
+
+    runs = [digits.train(digits.Settings(model=model, device=device, epochs=2, batch_size=128), tmp_path / device) for device in ("cpu", cuda)]
+    for a, b in zip(*(run.history for run in runs), strict=True):
+        for key in ("train_loss", "test_loss"):
+            assert a[key] == pytest.approx(b[key], rel=2e-3), key
+        assert a["test_accuracy"] == pytest.approx(b["test_accuracy"], abs=0.01)
+    assert next(iter(runs[1].model.parameters())).is_cuda and runs[1].test_accuracy > 0.9

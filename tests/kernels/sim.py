@@ -1,0 +1,107 @@
+"""A launcher that runs the kernels on the CPU simulator, and the rule by which their results are judged."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from lucid.kernel import loader
+from lucid.kernel.launch import prepare
+from lucid.kernel.specs import KERNELS
+from lucid.storage.dtype import as_dtype
+from lucid.testing import cusim
+
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+# Every kernel result must be the same in all of them.
+ORDERS = (("forward", 0), ("reverse", 0), ("random", 1), ("random", 2))
+
+
+@cache
+def module(file, dtype, defines, mode, coverage):
+    return cusim.Module(loader.source(file), loader.options(dtype, defines), filename=f"kernels/{file}", mode=mode, coverage=coverage)
+
+
+def aligned(shape, dtype, offset=0):
+    """An array that starts at a multiple of 64 bytes, plus `offset` elements, filled with NaN or 0x7f.. as fresh device memory would be."""
+    dtype = np.dtype(dtype)
+    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    n = int(np.prod(shape))
+    raw = np.full(n * dtype.itemsize + 64 + 64 * dtype.itemsize, 0xFF, np.uint8)
+    start = -raw.ctypes.data % 64 + offset * dtype.itemsize
+    return raw[start:start + n * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def device(x, offset=0, dtype=None):
+    """A copy of x as `aligned` places it."""
+    x = np.asarray(x)
+    out = aligned(x.shape, x.dtype if dtype is None else dtype, offset)
+    out[...] = x
+    return out
+
+
+class Sim:
+    """As lucid.kernel.Launcher, on NumPy arrays. `used` records (kernel, dtype, macros) of every launch."""
+
+    used: set = set()
+    coverage = False
+
+    def __init__(self, order="random", seed=0, mode="fast", sms=3):
+        self.order, self.seed, self.mode, self.sms = order, seed, mode, sms
+        self.flag = np.zeros(1, np.int32)
+        self.memory = []
+        self.launches = []
+
+    def __call__(self, name, grid, block, args, dtype, defines=(), **sizes):
+        kernel = KERNELS[name]
+        macros = (*kernel.defines, *defines)
+        assert macros in kernel.builds(dtype.name), f"{name}: {macros} is not among the builds that CI compiles"
+        self.used.add((name, dtype.name, macros))
+        self.launches.append(name)
+        values = prepare(kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, np.ndarray)
+        module(kernel.file, dtype.name, macros, self.mode, self.coverage).launch(
+            kernel.entry, grid, block, values, order=self.order, seed=self.seed, memory=self.memory)
+
+    def address(self, x):
+        return x.ctypes.data
+
+    def empty(self, shape, dtype):
+        out = aligned(shape, as_dtype(dtype))
+        self.memory.append(out)
+        return out
+
+    def upload(self, x):
+        out = device(x)
+        self.memory.append(out)
+        return out
+
+
+def normal(shape, dtype, seed=0, offset=0, scale=1.0):
+    """Normal numbers of a dtype, at an address that is `offset` elements off a multiple of 64 bytes."""
+    return device(np.random.default_rng(seed).standard_normal(shape) * scale, offset, as_dtype(dtype))
+
+
+def wide(*arrays):
+    """Each array in float64."""
+    return tuple(None if a is None else np.asarray(a, np.float64) for a in arrays)
+
+
+def judge(got, exact, plain, what=""):
+    """The rule: the largest error is at most twice that of the plain formula in the same dtype, plus one rounding of the result."""
+    assert got.shape == exact.shape, f"{what}: shape {got.shape}, expected {exact.shape}"
+    g, p = np.asarray(got, np.float64), np.asarray(plain, np.float64)
+    np.testing.assert_array_equal(np.isnan(g), np.isnan(exact), err_msg=f"{what}: NaN elsewhere")
+    finite = np.isfinite(exact)
+    np.testing.assert_array_equal(g[~finite], exact[~finite], err_msg=what)
+    if not finite.any():
+        return
+    # float64 is compared with NumPy's float64: both are rounded.
+    eps = {"float64": 2.0**-48, "float32": 2.0**-22, "float16": 2.0**-10, "bfloat16": 2.0**-7}[got.dtype.name]
+    # Subnormals are flushed in both; float16 has a spacing of 2^-24 below 2^-14.
+    tiny = 2.0**-24 if got.dtype.name == "float16" else 1e-37
+    scale = np.maximum(np.abs(exact[finite]) + np.abs(exact[finite]).max() * 2.0**-3, tiny)
+    error, other = (np.abs(v[finite] - exact[finite]) / scale for v in (g, p))
+    bound = 2 * np.nanmax(other, initial=0.0) + eps + tiny / scale.max()
+    worst = int(np.argmax(error))
+    assert error[worst] <= bound, (f"{what}: relative error {error[worst]:.3g} above {bound:.3g} (plain formula {np.nanmax(other):.3g}): "
+                                   f"got {g[finite][worst]!r}, exact {exact[finite][worst]!r}")
