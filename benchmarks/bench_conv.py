@@ -3,10 +3,11 @@
     pytest benchmarks/bench_conv.py                  pytest-benchmark groups (lucid alone)
     python benchmarks/bench_conv.py [--json FILE]    interleaved with NumPy and PyTorch, medians, as ratios
 
-Rows: `conv 3x3` is a 3x3 convolution of 32 to 64 channels with padding 1 on 32 x 32 pixels at batch 32, forward and backward for input,
-weight and bias (3.6 GFLOP); `lenet` is a training step of LeNet-5 (LeCun et al. 1998) with ReLU and max pooling at batch 64; `max_pool` is
-2x2 on [64, 6, 28, 28], forward and backward; `einsum` contracts four matrices. NumPy by hand is im2col into buffers that are kept, which is
-the most that a script could do. Each repeat times every contestant in turn; the ratio is the median over repeats.
+Rows: `conv 3x3` is a 3x3 convolution of 32 to 64 channels with padding 1 on 32 x 32 pixels at batch 32,
+forward and backward for input, weight and bias (3.6 GFLOP); `lenet` is a training step of LeNet-5 (LeCun et
+al. 1998) with ReLU and max pooling at batch 64; `max_pool` is 2x2 on [64, 6, 28, 28], forward and backward;
+`einsum` contracts four matrices. NumPy by hand is im2col into buffers that are kept, which is the most that a
+script could do. Each repeat times every contestant in turn; the ratio is the median over repeats.
 """
 
 from __future__ import annotations

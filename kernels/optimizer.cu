@@ -15,8 +15,8 @@
 #define LR 0
 #define DECAY 1
 #define SIGN 2      // -1 maximises
-#define BETA1 3     // sgd: momentum
-#define BETA2 4     // sgd: keep
+#define RATE1 3     // 1 - beta1, made in float64: 1 - 0.999 in float32 is off by 5e-5; sgd: momentum
+#define RATE2 4     // 1 - beta2; sgd: keep = 1 - dampening
 #define EPS 5       // sgd: 1 for nesterov
 #define LOG_BETA1 6 // logarithms made in float64: 1 - beta^t = -expm1(t log(beta)) keeps its digits
 #define LOG_BETA2 7
@@ -32,8 +32,8 @@ struct state {
 DEVICE void sgd_element(state& s, accum_t g, const accum_t* h) {
   accum_t d = h[SIGN] * g + h[DECAY] * s.p;
 #ifdef LUCID_MOMENTUM
-  s.a = h[BETA1] * s.a + h[BETA2] * d;
-  d = h[EPS] != 0 ? d + h[BETA1] * s.a : s.a;
+  s.a = h[RATE1] * s.a + h[RATE2] * d;
+  d = h[EPS] != 0 ? d + h[RATE1] * s.a : s.a;
 #endif
   s.p -= h[LR] * d;
 }
@@ -45,8 +45,8 @@ DEVICE void adam_element(state& s, accum_t g, const accum_t* h, accum_t size, ac
 #else
   const accum_t d = h[SIGN] * g + h[DECAY] * s.p;
 #endif
-  s.a += (1 - h[BETA1]) * (d - s.a);
-  s.b += (1 - h[BETA2]) * (d * d - s.b);
+  s.a += h[RATE1] * (d - s.a);
+  s.b += h[RATE2] * (d * d - s.b);
   s.p -= size * s.a / (sqrt_(s.b) + eps);
 }
 
@@ -107,7 +107,7 @@ KERNEL __launch_bounds__(256, 1) sgd(TABLES) {
   accum_t h[6];
 #pragma unroll
   for (int j = 0; j < 6; j++) h[j] = hyper[j];
-  if (step[0] == 1) h[BETA2] = 1;    // the first momentum buffer is the gradient itself, undampened
+  if (step[0] == 1) h[RATE2] = 1;    // the first momentum buffer is the gradient itself, undampened
 #define SGD(s, g) sgd_element(s, g, h)
 #ifdef LUCID_MOMENTUM
   UPDATE(SGD, 1)

@@ -132,7 +132,7 @@ def test_saved_weights_are_the_model_that_was_measured(command, tmp_path):
     model = digits.mlp()
     model.load_state_dict({k: lucid.tensor(v) for k, v in load_file(tmp_path / "model.safetensors").items()})
     part = digits.digits_split(0)
-    _, predicted = digits.evaluate(model, part.test_images, part.test_labels, "cpu")
+    _, predicted = digits.evaluate(model, part.test_images, part.test_labels)
     assert np.mean(predicted == part.test_labels) == report["test_accuracy"]
 
 

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,27 +123,13 @@ def train(
         # more than the weights and the optimizer's state.
         lucid.manual_seed(settings.seed + 1_000_003 * epoch)
         started = time.perf_counter()
-        loss_sum, correct, seen = 0.0, 0, 0
-
-        model.train()
-        for images, labels in DataLoader(data, batch_size=settings.batch_size, shuffle=True):
-            images, labels = images.to(settings.device), labels.to(settings.device)
-            logits = model(images)
-            loss = loss_of(logits, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-
-            seen += len(labels)
-            loss_sum += loss.item() * len(labels)
-            correct += int((logits.argmax(dim=1) == labels).sum().item())
-            on_batch(epoch, seen, len(data), loss_sum / seen, correct / seen)
-
-        test_loss, predicted = evaluate(model, part.test_images, part.test_labels, settings.device)
+        loader = DataLoader(data, batch_size=settings.batch_size, shuffle=True)
+        train_loss, train_accuracy = train_epoch(model, optimizer, loader, partial(on_batch, epoch))
+        test_loss, predicted = evaluate(model, part.test_images, part.test_labels)
         row = {
             "epoch": epoch,
-            "train_loss": loss_sum / seen,
-            "train_accuracy": correct / seen,
+            "train_loss": train_loss,
+            "train_accuracy": train_accuracy,
             "test_loss": test_loss,
             "test_accuracy": float(np.mean(predicted == part.test_labels)),
             "seconds": time.perf_counter() - started,
@@ -151,16 +138,42 @@ def train(
         save_checkpoint(checkpoint, settings, model, optimizer, history)
         on_epoch(row)
 
-    _, predicted = evaluate(model, part.test_images, part.test_labels, settings.device)
+    _, predicted = evaluate(model, part.test_images, part.test_labels)
     confusion = np.zeros((CLASSES, CLASSES), dtype=np.int64)
     np.add.at(confusion, (part.test_labels, predicted), 1)
     return Run(settings, model, history, confusion, float(np.mean(predicted == part.test_labels)))
 
 
+def train_epoch(
+    model: nn.Module,
+    optimizer: optim.Optimizer,
+    loader: DataLoader,
+    on_batch: Callable[[int, int, float, float], None] = lambda *values: None,
+) -> tuple[float, float]:
+    """(mean loss, accuracy) on the batches of the loader, after the model took one step for each."""
+    device = next(model.parameters()).device
+    loss_sum, correct, seen = 0.0, 0, 0
+    model.train()
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        logits = model(images)
+        loss = loss_of(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+        seen += len(labels)
+        loss_sum += loss.item() * len(labels)
+        correct += int((logits.argmax(dim=1) == labels).sum().item())
+        on_batch(seen, len(loader.dataset), loss_sum / seen, correct / seen)
+    return loss_sum / seen, correct / seen
+
+
 def evaluate(
-    model: nn.Module, images: np.ndarray, labels: np.ndarray, device: str, batch_size: int = 512
+    model: nn.Module, images: np.ndarray, labels: np.ndarray, batch_size: int = 512
 ) -> tuple[float, np.ndarray]:
     """(mean loss, predicted digits int64 [n]) of the model on images [n, 1, 8, 8] and labels [n]."""
+    device = next(model.parameters()).device
     loss_sum = 0.0
     predicted = []
     model.eval()

@@ -33,8 +33,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     """
     padding_idx = _padding("embedding", padding_idx, weight)
     if max_norm is not None:
-        check_indices("embedding", input.storage.array, weight.shape[0])
-        _renormalize(weight, input.storage.array, max_norm, norm_type)
+        used = check_indices(weight.storage.backend.xp, "embedding", input.storage.array, weight.shape[0])
+        _renormalize(weight, used, max_norm, norm_type)
     return F.embedding(weight, input, padding_idx, scale_grad_by_freq)
 
 
@@ -86,7 +86,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
         kept = indices != padding_idx
         indices, bags = indices[kept], bags[kept]
     if max_norm is not None:
-        check_indices(name, indices, weight.shape[0])
+        indices = check_indices(backend.xp, name, indices, weight.shape[0])
         _renormalize(weight, indices, max_norm, norm_type)
     rows = F.embedding(weight, _wrap(indices, backend), -1, scale_grad_by_freq)
     if per_sample_weights is not None:

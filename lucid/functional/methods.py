@@ -54,7 +54,7 @@ _CONVERSIONS = {
 
 
 def _conversion(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
-    def convert(self: Tensor) -> Tensor:
+    def convert(self: Tensor, memory_format: Any = None) -> Tensor:
         return self.to(dtype=dtype)
 
     convert.__name__ = convert.__qualname__ = name

@@ -51,7 +51,7 @@ class MultiTensor:
         if self.name.startswith("sgd"):
             hyper = [lr, weight_decay, -1.0 if maximize else 1.0, momentum, 1.0 - dampening, float(nesterov), 0.0, 0.0]
         else:
-            hyper = [lr, weight_decay, -1.0 if maximize else 1.0, beta1, beta2, eps, _log(beta1), _log(beta2)]
+            hyper = [lr, weight_decay, -1.0 if maximize else 1.0, 1.0 - beta1, 1.0 - beta2, eps, _log(beta1), _log(beta2)]
         self._send(hyper, step, accumulator(dtype))
         self.launch(self.name, (self._blocks,), (256,), (*self._tables, self._hyper, self._step, scale, skip, CHUNK), dtype,
                     tensors=len(params), blocks=self._blocks)

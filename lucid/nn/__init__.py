@@ -99,6 +99,9 @@ from .norm import LayerNorm as LayerNorm
 from .norm import LazyBatchNorm1d as LazyBatchNorm1d
 from .norm import LazyBatchNorm2d as LazyBatchNorm2d
 from .norm import LazyBatchNorm3d as LazyBatchNorm3d
+from .norm import LazyInstanceNorm1d as LazyInstanceNorm1d
+from .norm import LazyInstanceNorm2d as LazyInstanceNorm2d
+from .norm import LazyInstanceNorm3d as LazyInstanceNorm3d
 from .norm import LocalResponseNorm as LocalResponseNorm
 from .norm import RMSNorm as RMSNorm
 from .norm import SyncBatchNorm as SyncBatchNorm

@@ -314,3 +314,34 @@ class LazyBatchNorm3d(_LazyBatchNorm, BatchNorm3d):
     """A BatchNorm3d that takes `num_features` from its first input."""
 
     cls_to_become = BatchNorm3d
+
+
+class _LazyInstanceNorm(_LazyBatchNorm):
+    """Takes `num_features` from the first input."""
+
+    def __init__(self, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, *,
+                 bias: bool = True) -> None:
+        super().__init__(eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+
+    def initialize_parameters(self: Any, input: Tensor) -> None:
+        """Nothing; gives parameters and running statistics their shapes."""
+        super().initialize_parameters(input if input.ndim == self.dims[1] else input.unsqueeze(0))
+
+
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """An InstanceNorm1d that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+    """An InstanceNorm2d that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+    """An InstanceNorm3d that takes `num_features` from its first input."""
+
+    cls_to_become = InstanceNorm3d

@@ -16,15 +16,18 @@ from .softmax import cast_like, require_floating
 def safe_softmax(xp, x):
     """Softmax along the last dimension, with zeros instead of nan for a row of -inf alone."""
     require_floating("safe_softmax", x)
-    if not x.size:
-        return x.copy()
-    rows = wide(x)
-    top = rows.max(-1, keepdims=True)
-    out = rows - xp.where(xp.isinf(top), 0, top)
-    xp.exp(out, out=out)
-    total = out.sum(-1, keepdims=True)
-    out /= xp.where(total == 0, 1, total)
-    return out.astype(x.dtype, copy=False)
+    return _normalize_(xp, wide(x).copy()).astype(x.dtype, copy=False)
+
+
+def _normalize_(xp: Any, s: Any) -> Any:
+    # The softmax of s along its last dimension, written into s.
+    if s.size:
+        top = s.max(-1, keepdims=True)
+        s -= xp.where(xp.isinf(top), 0, top)
+        xp.exp(s, out=s)
+        total = s.sum(-1, keepdims=True)
+        s /= xp.where(total == 0, 1, total)
+    return s
 
 
 safe_softmax.grad(x=lambda F, g, out: out * (g - F.sum(g * out, dim=-1, keepdim=True)))
@@ -71,11 +74,12 @@ def attention(xp, q, k, v, mask=None, is_causal: bool = False, scale: float = 1.
     dtype, q, k, v = v.dtype, wide(q), wide(k), wide(v)
     s = xp.matmul(q * q.dtype.type(scale), xp.swapaxes(k, -2, -1))
     if is_causal:
-        s = xp.where(causal_mask.forward(xp, q, k), s, -xp.inf)
-    elif mask is not None:
-        s = xp.where(mask, s, -xp.inf) if mask.dtype.kind == "b" else s + mask
-    # A mask in float64 makes the scores float64.
-    p = safe_softmax.forward(xp, s).astype(v.dtype, copy=False)
+        mask = causal_mask.forward(xp, q, k)
+    if mask is not None:
+        # Added, not selected: a mask is mostly smaller than the scores, and NumPy's `where` is slow.
+        added = (xp.where(mask, 0.0, -xp.inf) if mask.dtype.kind == "b" else mask).astype(s.dtype)
+        s = s + added
+    p = _normalize_(xp, s)
     return xp.matmul(p, v).astype(dtype, copy=False), p.astype(dtype, copy=False)
 
 

@@ -255,6 +255,16 @@ def matmul(xp, x, y):
     return xp.matmul(x, y)
 
 
+def _rows(F, x):
+    """x with its leading dimensions in one. Not reshape(-1, n): n may be 0."""
+    if x.ndim == 2:
+        return x
+    rows = 1
+    for n in x.shape[:-1]:
+        rows *= n
+    return F.reshape(x, (rows, x.shape[-1]))
+
+
 def _matmul_x(F, g, x_shape, y):
     if y.ndim == 1:
         full = F.reshape(g, (*g.shape, 1)) * y if len(x_shape) > 1 else g * y
@@ -278,7 +288,7 @@ def _matmul_y(F, g, x, y_shape):
         return F.sum_to(full, y_shape)
     if len(y_shape) == 2 and x.ndim > 2:
         # One product over all rows instead of a batch of products that would be summed.
-        return F.matmul(F.transpose(F.reshape(x, (-1, x.shape[-1])), 0, 1), F.reshape(g, (-1, g.shape[-1])))
+        return F.matmul(F.transpose(_rows(F, x), 0, 1), _rows(F, g))
     return F.sum_to(F.matmul(F.transpose(x, -1, -2), g), y_shape)
 
 
@@ -317,17 +327,13 @@ def linear(xp, x, weight, bias=None):
         return (out if bias is None else out + bias).astype(x.dtype)
     # One matrix product: numpy runs a product of 3-d operands batch by batch.
     out = (
-        xp.matmul(x.reshape(-1, x.shape[-1]), weight.T).reshape(*x.shape[:-1], *weight.shape[:-1])
+        xp.matmul(x.reshape(x.size // max(x.shape[-1], 1), x.shape[-1]), weight.T).reshape(*x.shape[:-1], *weight.shape[:-1])
         if x.ndim > 2
         else xp.matmul(x, weight.T)
     )
     if bias is not None:
         out += bias
     return out
-
-
-def _rows(F, x):
-    return x if x.ndim == 2 else F.reshape(x, (-1, x.shape[-1]))
 
 
 def _linear_x(F, g, weight):

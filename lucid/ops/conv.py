@@ -20,7 +20,7 @@ Pairs = tuple[tuple[int, int], ...]
 # Columns are built for as many samples as fit in this many bytes: about half of a level-2 cache, so that the
 # product reads them from there (bench_conv: the 3x3 layer takes 16 ms in blocks and 24 ms in one piece on one
 # thread). A GPU has no such cache to stay in.
-_BLOCK_BYTES = {"numpy": 1 << 19}
+_BLOCK_BYTES = {"numpy": 1 << 21}
 _GPU_BLOCK_BYTES = 1 << 28
 
 # Fewer rows than this make a matrix product per kernel row slower than building all columns.
@@ -88,72 +88,76 @@ def windows(xp: Any, x: Any, kernel: Shape, count: Shape, stride: Shape, dilatio
 class _Columns:
     """The columns (im2col) of a padded input, made block by block over the batch.
 
-    Where the first dimension has stride 1 its windows are not written out: kernel row `i` is the slice of the
-    columns that starts `i * dilation` rows later, a matrix that BLAS takes as it is. A 3x3 kernel then copies
-    the input 3 times instead of 9.
+    A block's matrix has one row per channel and kernel cell, and one column per output cell, ordered (first
+    dimension, sample, others): one product per block, large enough for every thread. Where the first
+    dimension has stride 1 its windows are not written out: kernel row `i` is the slice of the columns that
+    starts `i * dilation` rows later, a matrix that BLAS takes as it is. A 3x3 kernel then copies the input 3
+    times instead of 9.
     """
 
-    __slots__ = ("view", "rows", "first", "step", "length", "depth", "block", "xp")
+    __slots__ = ("xp", "view", "groups", "first", "dilation", "depth", "count", "inner", "samples", "block")
 
     def __init__(
         self, xp: Any, x: Any, kernel: Shape, count: Shape, stride: Shape, dilation: Shape, groups: int
     ) -> None:
         batch, channels = x.shape[:2]
-        per_group = channels // groups
+        n, per_group = len(kernel), channels // groups
         x = x.reshape(batch, groups, per_group, *x.shape[2:])
-        self.rows = stride[0] == 1 and per_group * prod(kernel[1:]) >= _MIN_ROWS
-        inner = prod(count[1:])
-        if self.rows:
-            whole = x.shape[3]
-            self.view = windows(xp, x, (1, *kernel[1:]), (whole, *count[1:]), stride, dilation)
-            self.first, self.step, self.depth = kernel[0], dilation[0] * inner, per_group * prod(kernel[1:])
-        else:
-            self.view = windows(xp, x, kernel, count, stride, dilation)
-            self.first, self.step, self.depth = 1, 0, per_group * prod(kernel)
-        self.length = count[0] * inner
-        sample = prod(self.view.shape[1:]) * x.itemsize
+        rows = stride[0] == 1 and per_group * prod(kernel[1:]) >= _MIN_ROWS
+        written = (1, *kernel[1:]) if rows else kernel
+        view = windows(xp, x, written, (x.shape[3], *count[1:]) if rows else count, stride, dilation)
+        order = (1, 2, *range(3, 4 + n), 0, *range(4 + n, 3 + 2 * n))
+        self.xp, self.view, self.groups, self.samples = xp, view.transpose(order), groups, batch
+        self.first, self.dilation = (kernel[0], dilation[0]) if rows else (1, 0)
+        self.depth, self.count, self.inner = per_group * prod(written), count[0], prod(count[1:])
+        sample = prod(self.view.shape) // max(batch, 1) * x.itemsize
         self.block = max(1, _BLOCK_BYTES.get(xp.__name__, _GPU_BLOCK_BYTES) // max(sample, 1))
-        self.xp = xp
 
     def blocks(self) -> Any:
-        """(samples, a matrix [samples, groups, depth, length] per kernel row) for each block of the batch."""
-        groups = self.view.shape[1]
-        for start in range(0, self.view.shape[0], self.block):
-            part = self.view[start : start + self.block]
-            columns = self.xp.ascontiguousarray(part).reshape(part.shape[0], groups, self.depth, -1)
-            yield (
-                slice(start, start + self.block),
-                [columns[..., i * self.step : i * self.step + self.length] for i in range(self.first)],
-            )
+        """(samples, a matrix [groups, depth, columns] per kernel row) for each block of the batch."""
+        axis = (self.view.ndim + 3) // 2  # of the samples, after [groups, channels, *kernel, first]
+        for start in range(0, self.samples, self.block):
+            stop = min(start + self.block, self.samples)
+            part = self.view[(slice(None),) * axis + (slice(start, stop),)]
+            columns = self.xp.ascontiguousarray(part).reshape(self.groups, self.depth, -1)
+            row = (stop - start) * self.inner
+            starts = [i * self.dilation * row for i in range(self.first)]
+            yield slice(start, stop), [columns[..., i : i + self.count * row] for i in starts]
 
     def split(self, weight: Any) -> list[Any]:
         """`weight` [out, in / groups, *kernel] as one matrix [groups, out / groups, depth] per kernel row."""
-        groups = self.view.shape[1]
-        w = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], self.first, -1)
-        return [
-            self.xp.ascontiguousarray(w[:, :, :, i]).reshape(groups, w.shape[1], self.depth)
-            for i in range(self.first)
-        ]
+        w = weight.reshape(self.groups, weight.shape[0] // self.groups, weight.shape[1], self.first, -1)
+        shape = (self.groups, w.shape[1], self.depth)
+        return [self.xp.ascontiguousarray(w[:, :, :, i]).reshape(shape) for i in range(self.first)]
 
     def join(self, rows: list[Any], shape: Shape) -> Any:
         """The inverse of `split`."""
-        groups, channels = rows[0].shape[:2]
-        return self.xp.stack([r.reshape(groups, channels, shape[1], -1) for r in rows], 3).reshape(shape)
+        parts = [r.reshape(self.groups, -1, shape[1], prod(shape[2:]) // self.first) for r in rows]
+        return self.xp.stack(parts, 3).reshape(shape)
+
+    def gather(self, y: Any) -> Any:
+        """Samples [b, groups, channels, count, inner] as a matrix [groups, channels, columns]."""
+        return self.xp.ascontiguousarray(y.transpose(1, 2, 3, 0, 4)).reshape(*y.shape[1:3], -1)
 
 
 def _correlate(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, groups: int) -> Any:
     """Convolution without padding or bias."""
-    kernel = weight.shape[2:]
+    kernel, batch = weight.shape[2:], x.shape[0]
     count = window_count(x.shape[2:], kernel, stride, ((0, 0),) * len(kernel), dilation)
+    shape = (batch, weight.shape[0], *count)
+    if prod(kernel) == prod(stride) == 1:
+        w = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1])
+        return xp.matmul(w, x.reshape(batch, groups, weight.shape[1], prod(count))).reshape(shape)
     columns = _Columns(xp, x, kernel, count, stride, dilation, groups)
     first, *others = columns.split(weight)
-    out = xp.empty((x.shape[0], groups, weight.shape[0] // groups, columns.length), x.dtype)
+    out = xp.empty((batch, groups, weight.shape[0] // groups, count[0], columns.inner), x.dtype)
     for samples, (head, *rest) in columns.blocks():
-        part = out[samples]
-        xp.matmul(first, head, out=part)
+        part = xp.matmul(first, head)
         for w, c in zip(others, rest, strict=True):
             part += xp.matmul(w, c)
-    return out.reshape(x.shape[0], weight.shape[0], *count)
+        shaped = part.reshape(groups, out.shape[2], count[0], samples.stop - samples.start, columns.inner)
+        out[samples] = shaped.transpose(3, 0, 1, 2, 4)
+    return out.reshape(shape)
 
 
 def _add_columns(
@@ -408,12 +412,12 @@ def conv_weight(
 
     def run(x: Any, y: Any) -> Any:
         columns = _Columns(xp, pad_spatial(xp, x, padding), kernel, count, stride, dilation, groups)
-        y = y.reshape(y.shape[0], groups, y.shape[1] // groups, -1)
+        y = y.reshape(y.shape[0], groups, y.shape[1] // groups, count[0], columns.inner)
         total = [xp.zeros((groups, y.shape[2], columns.depth), x.dtype) for _ in range(columns.first)]
         for samples, rows in columns.blocks():
-            part = y[samples]
+            part = columns.gather(y[samples])
             for row, c in zip(total, rows, strict=True):
-                row += xp.matmul(part, c.swapaxes(-1, -2)).sum(0)
+                row += xp.matmul(part, c.swapaxes(-1, -2))
         return columns.join(total, shape)
 
     return _low(xp, run, x, y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
+from .bounds import clamped, in_range
 from .common import is_low
 from .pointwise import wide
 from .registry import A, Sample, op
@@ -12,17 +13,13 @@ from .registry import A, Sample, op
 _INDICES = A((2, 3), dtype="int64", low=0, high=4)
 
 
-def check_indices(name: str, indices: Any, rows: int) -> None:
-    """Nothing; raises DtypeError or IndexRangeError unless `indices` are integers in [0, rows)."""
+def check_indices(xp: Any, name: str, indices: Any, rows: int) -> Any:
+    """`indices`; raises DtypeError or IndexRangeError (on a GPU later: `bounds.in_range`) unless they are integers in [0, rows)."""
     if indices.dtype.kind not in "iu":
         raise DtypeError(f"{name}: indices must be integers, got {indices.dtype.name} of shape "
                          f"{tuple(indices.shape)}; convert them with .long()")
-    # Bounds check: on a GPU these two reductions wait for the device, once per call.
-    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= rows):
-        bad = indices[(indices < 0) | (indices >= rows)]
-        raise IndexRangeError(f"{name}: indices must lie in [0, {rows - 1}] for {rows} rows, got "
-                              f"{int(bad.reshape(-1)[0])}; "
-                              f"{int(bad.size)} of {int(indices.size)} are out of range")
+    return in_range(xp, indices, 0, rows, lambda bad: IndexRangeError(
+        f"{name}: indices must lie in [0, {rows - 1}] for {rows} rows, got {bad}"))
 
 
 @op(public=False, samples=[Sample((4, 3), _INDICES), Sample((4, 3), A((), dtype="int64", low=0, high=4))])
@@ -35,8 +32,7 @@ def embedding(xp, weight, indices, padding_idx: int = -1, scale_grad_by_freq: bo
     """
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight must be [rows, features], got shape {list(weight.shape)}")
-    check_indices("embedding", indices, weight.shape[0])
-    return weight[indices]
+    return weight[check_indices(xp, "embedding", indices, weight.shape[0])]
 
 
 embedding.grad(weight=lambda F, g, indices, weight_shape, padding_idx, scale_grad_by_freq:
@@ -58,6 +54,7 @@ def _row_factors(xp: Any, indices: Any, rows: int, padding_idx: int, scale_grad_
 @op(public=False, samples=[Sample((2, 3, 5), _INDICES, 4), Sample((2, 3, 5), _INDICES, 4, 1, True)])
 def embedding_backward(xp, grad, indices, rows: int, padding_idx: int = -1, scale_grad_by_freq: bool = False):
     """The table [rows, d] whose row i is the sum of grad where indices == i: the adjoint of `embedding`."""
+    indices = clamped(xp, indices, 0, rows)
     factors = _row_factors(xp, indices, rows, padding_idx, scale_grad_by_freq, grad.dtype)
     grad = grad if factors is None else grad * factors
     d = grad.shape[-1]
@@ -75,6 +72,7 @@ embedding_backward.grad(grad=lambda F, g, indices, rows, padding_idx, scale_grad
 @op(public=False, samples=[Sample((4, 5), _INDICES, 4), Sample((4, 5), _INDICES, 4, 1, True)])
 def embedding_rows(xp, weight, indices, rows: int, padding_idx: int = -1, scale_grad_by_freq: bool = False):
     """weight[indices] with the factors of `embedding_backward`, whose adjoint it is."""
+    indices = clamped(xp, indices, 0, rows)
     out = weight[indices]
     factors = _row_factors(xp, indices, rows, padding_idx, scale_grad_by_freq, out.dtype)
     return out if factors is None else out * factors
@@ -135,7 +133,7 @@ def one_hot(xp, x, num_classes: int = -1):
         if not x.size:
             raise ShapeError("one_hot: an empty tensor does not tell the number of classes; pass num_classes")
         num_classes = int(x.max()) + 1
-    check_indices("one_hot", x, num_classes)
+    x = check_indices(xp, "one_hot", x, num_classes)
     return (x[..., None] == xp.arange(num_classes)).astype("int64")
 
 

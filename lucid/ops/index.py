@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
+from .bounds import in_range
 from .common import Shape, is_low, normalize_dim
 from .reduce import pick_along
 from .registry import A, Sample, op
@@ -23,21 +24,19 @@ _ROWS = A(value=[0, 2, 2, 1])
 def check_range(name: str, xp: Any, index: Any, size: int, dim: int, wrap: bool = False) -> Any:
     """`index` as int64 in [0, size); with `wrap`, negative positions count from the end.
 
-    Raises IndexRangeError on every device: CuPy would wrap silently. Costs one synchronisation there.
+    Raises IndexRangeError on every device, on a GPU without waiting for it (`bounds.in_range`): CuPy would wrap
+    silently.
     """
     if index.dtype.kind not in "iu":
         raise DtypeError(f"{name}: expected an index of integers, got {index.dtype.name}; convert it with "
                          ".long()")
     index = index.astype("int64", copy=False)
-    if not index.size:
-        return index
     low = -size if wrap else 0
-    least, most = int(index.min()), int(index.max())
-    if least < low or most >= size:
-        bad = least if least < low else most
-        raise IndexRangeError(f"{name}: index {bad} is out of range for dim {dim} of size {size}; expected "
-                              f"{low} <= index < {size}")
-    return xp.where(index < 0, index + size, index) if least < 0 else index
+    index = in_range(xp, index, low, size, lambda bad: IndexRangeError(
+        f"{name}: index {bad} is out of range for dim {dim} of size {size}; expected {low} <= index < {size}"))
+    if not wrap or (xp.__name__ == "numpy" and not (index < 0).any()):
+        return index
+    return xp.where(index < 0, index + size, index)
 
 
 def _check_1d(name: str, index: Any) -> None:

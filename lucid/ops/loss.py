@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np  # for the CPU paths alone
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
+from .bounds import in_range
 from .common import is_low
 from .pointwise import like, wide
 from .registry import A, Sample, op
@@ -49,7 +50,12 @@ def _as_classes(xp: Any, name: str, x: Any, target: Any, weight: Any,
     x3 = x.reshape((1, classes, 1) if x.ndim == 1 else (*x.shape[:2], math.prod(x.shape[2:])))
     t = target.reshape(x3.shape[0], x3.shape[2]).astype("int64", copy=False)
     kept = None
-    # Bounds check: on a GPU these two reductions wait for the device, once per call.
+    if xp.__name__ != "numpy" and classes:
+        # Whether any target is ignored is known on the device only.
+        kept = t != ignore_index
+        t = in_range(xp, xp.where(kept, t, 0), 0, classes, lambda bad: IndexRangeError(
+            f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes (ignore_index is {ignore_index}), got {bad}"))
+        return x3, t, kept.astype(x.dtype) if weight is None else weight.astype(x.dtype, copy=False)[t] * kept
     if t.size and (int(t.min()) < 0 or int(t.max()) >= classes):
         kept = t != ignore_index
         bad = t[kept & ((t < 0) | (t >= classes))]
@@ -87,7 +93,7 @@ def _finish(xp: Any, loss: Any, w: Any, reduction: str, shape: Any, dtype: Any) 
 def _total(xp: Any, t: Any, w: Any) -> Any:
     # The sum of the weights of targets shaped like t, in t's dtype. All targets ignored: 0, and 0 / 0 = nan
     # as in PyTorch; hence an array, as Python would raise.
-    return xp.asarray(t.size if w is None else w.sum(), dtype=t.dtype)
+    return xp.full((), t.size, t.dtype) if w is None else xp.asarray(w.sum(), dtype=t.dtype)
 
 
 @op(public=False, samples=[Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None)])

@@ -332,7 +332,7 @@ def _rms_norm_grads_cpu(F, g, x, normalized_shape, weight, eps, rstd, needs):
 
 def _row_grads(op_: Op, F: Any, g: Any, x: Any, normalized_shape: Shape, weight: Any, eps: float, mean: Any,
                rstd: Any, needs: Any) -> Any:
-    # xhat is made once per block and serves dx and dweight; mean None means rms norm.
+    # One pass over blocks for all gradients; mean None means rms norm.
     rows = _rows(x, len(normalized_shape))
     if rows is None or g.dtype != x.dtype or (weight is not None and weight.dtype != x.dtype):
         return op_.formulas["x"].function(F, g, x, normalized_shape, weight, eps, needs)
@@ -342,29 +342,26 @@ def _row_grads(op_: Op, F: Any, g: Any, x: Any, normalized_shape: Shape, weight:
     w = None if weight is None else weight.reshape(c)
     dx = np.empty_like(rows) if needs[0] else None
     dweight, dbias = np.zeros(c, x.dtype), np.zeros(c, x.dtype)
+    w1 = np.ones(c, x.dtype) if w is None else w
     for block in row_blocks(n, c):
         gb, r = gs[block], rstd[block]
-        xhat = (rows[block] if mean is None else rows[block] - mean[block]) * r
-        ones = np.ones(len(gb), x.dtype)
-        t = None
+        # d is the input without its mean, not divided: the factors 1 / std go into the products with vectors.
+        d = rows[block] if mean is None else rows[block] - mean[block]
+        t = gb * d
         if needs[1]:
-            t = gb * xhat
-            dweight += ones @ t
+            dweight += r[:, 0] @ t
         if mean is not None and needs[2]:
-            dbias += ones @ gb
+            dbias += np.ones(len(gb), x.dtype) @ gb
         if dx is None:
             continue
         o = dx[block]
-        if w is None:
-            dots, total = np.vecdot(gb, xhat), gb.sum(1)
-            np.copyto(o, gb)
-        else:
-            np.multiply(gb, w, out=o)
-            dots, total = np.vecdot(o, xhat), o @ np.ones(c, x.dtype)
-        xhat *= (dots / c)[:, None]
-        o -= xhat
+        dots = (t @ w1)[:, None]
+        dots *= r * r
+        dots /= c
+        np.multiply(d, dots, out=t)
+        np.subtract(gb if w is None else np.multiply(gb, w, out=o), t, out=o)
         if mean is not None:
-            o -= (total / c)[:, None]
+            o -= (gb @ w1)[:, None] / c
         o *= r
     shaped = (None if dx is None else dx.reshape(x.shape),
               dweight.reshape(normalized_shape) if needs[1] else None)

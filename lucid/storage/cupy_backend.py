@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import DeviceError, OutOfMemoryError
+from . import deferred
 from .backend import Backend
 from .device import Device
 from .storage import Storage
@@ -177,6 +178,7 @@ class CupyBackend(Backend):
     def to_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """The array in host memory; waits for the copy unless `non_blocking`, where it goes to pinned memory and ends with the stream."""
         if not non_blocking:
+            deferred.answer(cp, self.index)
             return cp.asnumpy(array)
         with self.guard():
             return array.get(out=_empty_pinned(array.shape, array.dtype), blocking=False)
@@ -203,8 +205,15 @@ class CupyBackend(Backend):
             array = array.base
         return False
 
+    def item(self, array: Any) -> Any:
+        """The only element as a Python number; waits for the device."""
+        deferred.answer(cp, self.index)
+        return array.item()
+
     def synchronize(self) -> None:
+        """Nothing; waits for the device. Raises what a check of indices has found since the last wait (`storage/deferred.py`)."""
         cp.cuda.Device(self.index).synchronize()
+        deferred.answer(cp, self.index)
 
     def quiet(self) -> Any:
         """The device as the current one: CuPy prints no floating-point warnings. (Engine: a backward pass runs within.)"""

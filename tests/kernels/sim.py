@@ -87,7 +87,7 @@ def wide(*arrays):
 
 
 def judge(got, exact, plain, what=""):
-    """The rule: the largest error is at most twice that of the plain formula in the same dtype, plus one rounding of the result."""
+    """The rule: the largest error is at most twice that of the plain formula in the same dtype, plus a floor: one unit in the last place of 16-bit results, four of float32."""
     assert got.shape == exact.shape, f"{what}: shape {got.shape}, expected {exact.shape}"
     g, p = np.asarray(got, np.float64), np.asarray(plain, np.float64)
     np.testing.assert_array_equal(np.isnan(g), np.isnan(exact), err_msg=f"{what}: NaN elsewhere")

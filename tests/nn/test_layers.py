@@ -294,10 +294,11 @@ def test_conv_transpose_output_size(device):
 @pytest.mark.parametrize("name", ["LazyLinear", "LazyConv1d", "LazyConv2d", "LazyConvTranspose2d",
                                   "LazyBatchNorm2d"])
 def test_lazy_layers(name, device):
-    args = {"LazyLinear": (3,), "LazyBatchNorm2d": ()}.get(name, (6, 3))
+    args = {"LazyLinear": (3,), "LazyBatchNorm2d": (), "LazyInstanceNorm2d": ()}.get(name, (6, 3))
     layer = getattr(nn, name)(*args, device=device)
     x = lucid.randn(*({"LazyConv1d": (2, 4, 7)}.get(name, (2, 4, 6, 5))), device=device)
-    plain = getattr(nn, name[4:])(*({"LazyLinear": (5, 3), "LazyBatchNorm2d": (4,)}.get(name, (4, 6, 3))))
+    plain = getattr(nn, name[4:])(*({"LazyLinear": (5, 3), "LazyBatchNorm2d": (4,),
+                                     "LazyInstanceNorm2d": (4,)}.get(name, (4, 6, 3))))
     assert layer(x).shape == plain(x.cpu()).shape
     assert type(layer) is getattr(nn, name[4:])
     assert all(p.numel() for p in layer.parameters())

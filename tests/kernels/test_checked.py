@@ -1,0 +1,81 @@
+"""Every kernel in the simulator's checked mode (bounds, races, alignment, uninitialised shared memory), its line coverage, and two planted bugs."""
+
+import numpy as np
+import pytest
+
+from lucid.kernel import loader
+from lucid.kernel.specs import KERNELS
+from lucid.testing import cusim
+from tests.kernels import scenarios
+from tests.kernels.sim import Sim, device, normal
+
+
+@pytest.mark.parametrize("odd", (0, 1), ids=("packs", "scalar"))
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
+@pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda f: f.__name__)
+def test_nothing_to_report(scenario, dtype, odd):
+    scenario(Sim("random", 5, mode="checked"), dtype, odd)
+
+
+@pytest.fixture(scope="module")
+def covered():
+    used = set()
+
+    class Covering(Sim):
+        coverage = True
+
+    Covering.used = used
+    cusim.reset_coverage()
+    for dtype in ("float32", "float16"):
+        for scenario in scenarios.ALL:
+            for odd in (0, 1):
+                scenario(Covering(), dtype, odd)
+    return used, cusim.coverage()
+
+
+def test_the_scenarios_launch_every_kernel(covered):
+    assert {name for name, _, _ in covered[0]} == set(KERNELS)
+
+
+def test_every_line_of_every_kernel_runs(covered):
+    files = {name.removeprefix("kernels/"): c for name, c in covered[1].items() if name.startswith("kernels/") or name.endswith(".cuh")}
+    assert {k.file for k in KERNELS.values()} <= set(files)
+    missing = {file: c.missing for file, c in files.items() if c.missing}
+    assert not missing, f"lines that no scenario runs: {missing}"
+
+
+# ---- planted bugs: checked mode must name the file and the line ----
+
+
+def _mutant(file, line_with, replacement, kernel, defines=()):
+    text = (loader.source_folder() / file).read_text()
+    assert text.count(line_with) >= 1
+    line = text[:text.index(line_with)].count("\n") + 1
+    changed = text.replace(line_with, replacement, 1)
+    options = loader.options("float32", (*KERNELS[kernel].defines, *defines))
+    return cusim.Module(f'#line 1 "kernels/{file}"\n{changed}', options, filename=f"kernels/{file}", mode="checked"), line
+
+
+def _column_sum(m):
+    g, partial = normal((40, 64), "float32"), device(np.zeros((2, 64), np.float32))
+    m.launch("column_sum", (1, 2), (32, 8), (g, partial, np.int64(40), np.int64(64)))
+
+
+def test_a_missing_barrier_is_named():
+    m, line = _mutant("bias_grad.cu", "  __syncthreads();\n", "\n", "column_sum")
+    with pytest.raises(cusim.KernelError) as error:
+        _column_sum(m)
+    assert any(r.kind in ("race", "uninitialised", "uninit") or "race" in r.kind or "init" in r.kind for r in error.value.reports), error.value
+    assert all("bias_grad.cu" in r.file and abs(r.line - line) <= 8 for r in error.value.reports), (line, str(error.value))
+
+
+def test_a_write_out_of_bounds_is_named():
+    m, line = _mutant("bias_grad.cu", "store(partial, blockIdx.y * cols + c, mine)", "store(partial, blockIdx.y * cols + c + 4, mine)", "column_sum")
+    with pytest.raises(cusim.KernelError, match="partial|outside|bounds") as error:
+        _column_sum(m)
+    assert any(r.line == line or "lucid.cuh" in r.file for r in error.value.reports), (line, str(error.value))
+
+
+def test_the_unchanged_kernel_is_clean():
+    m, _ = _mutant("bias_grad.cu", "column_sum_finish", "column_sum_finish", "column_sum")
+    _column_sum(m)
