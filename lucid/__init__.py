@@ -79,6 +79,7 @@ _ELSEWHERE = {
     "load": ".io",
 }
 
+from . import fusion as fusion  # noqa: E402  (puts the pass into the engine)
 from .functional import PUBLIC as _PUBLIC  # noqa: E402  (attaches the methods that are overloads)
 
 
@@ -106,7 +107,7 @@ def __dir__() -> list[str]:
     from .autograd.record import OPS
 
     names = (
-        {n for n in globals() if not n.startswith("_")}
+        {n for n in globals() if not n.startswith("_") and n != "annotations"}
         | {n for n in _PUBLIC if "." not in n}
         | {n for n, op in OPS.items() if op.public}
     )

@@ -45,6 +45,7 @@ class Plan:
         "conjugated",
         "by_device",
         "pointwise",
+        "low",
     )
 
     op: Op
@@ -55,6 +56,7 @@ class Plan:
     conjugated: Plan
     by_device: dict[str, list[Formula]]
     pointwise: bool
+    low: Plan
 
     def __init__(self, op: Op, mask: int) -> None:
         self.op, self.mask = op, mask
@@ -85,6 +87,7 @@ class Plan:
         else:
             table = {device: self._generate(formulas) for device, formulas in self.by_device.items()}
             self.run = lambda n, g: table.get(n.F.backend.name, generic)(n, g)
+        self.low = LowPlan(self)
 
     def formulas_on(self, device: str) -> list[Formula]:
         """The raw formulas of a device: its accelerated ones, generic ones for the rest."""
@@ -173,6 +176,29 @@ class ConjugatedPlan(Plan):
     def run_graph(self, n: FuncOp, g: Any) -> tuple[Any, ...]:
         conj = self.graph_F.conj
         return tuple(None if r is None else conj(r) for r in self.plain.run_graph(n, conj(g)))
+
+
+class LowPlan(Plan):
+    """The plan of an op on bfloat16 arrays: gradients are brought back to bfloat16.
+
+    NumPy widens a bfloat16 array to float32 when it meets a Python number (its own float16 it does not).
+    """
+
+    __slots__ = ("plain",)
+
+    def __init__(self, plain: Plan) -> None:
+        self.plain, self.op, self.mask, self.pointwise = plain, plain.op, plain.mask, plain.pointwise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)
+
+    def run(self, n: FuncOp, g: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        d = g.dtype
+        return tuple(r if r is None or r.dtype == d else r.astype(d) for r in self.plain.run(n, g))
+
+    def run_graph(self, n: FuncOp, g: Any) -> tuple[Any, ...]:
+        cast, d = self.graph_F.cast, g.dtype
+        return tuple(r if r is None or r.dtype == d else cast(r, d) for r in self.plain.run_graph(n, g))
 
 
 def _unique(items: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import DeviceError, ShapeError
 from ..ops.registry import OPS, Op
 from ..storage.backend import backend_of
-from ..storage.dtype import complex64, complex128, get_default_dtype, result_type
+from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
 from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe, leaf_edge, rebuild
 from .mode import ANOMALY, GRAD, INTERCEPT, get_flags, mode
@@ -87,6 +87,8 @@ def build(
     n: Any = BarrierOp.__new__(BarrierOp) if several else FuncOp.__new__(FuncOp)
     if op.holomorphic and outs[0].storage.array.dtype.kind == "c":
         plan = plan.conjugated
+    elif not several and not op.variadic and not op.optional and outs[0].storage.array.dtype is bfloat16:
+        plan = plan.low
     n.plan, n.F, n.hooks = plan, backend.F, None
     named = dict(zip(op.outputs, outs, strict=True))
     values = dict(zip(op.statics, statics, strict=True))
@@ -338,6 +340,7 @@ _SCOPE: dict[str, Any] = {
     "floated": floated,
     "C64": complex64,
     "C128": complex128,
+    "BF16": bfloat16,
     "explained": explained,
     "note_view": note_view,
 }

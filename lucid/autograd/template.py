@@ -160,11 +160,13 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
         )
     edges = [f"{t}.edge or {t}.accumulate or leaf_edge({t})" for t in plan.targets]
     lines.append(f"_n.edges = ({', '.join(edges)},); _n.sequence_nr = next_sequence_nr()")
+    # All tensors under a dtype rule have one dtype by now, `_d`; it is also the result's.
+    if op.dtype is None or len([t for t in op.tensors if t not in op.mask]) == 1:
+        lines.append("_d = _a.dtype")
     if op.holomorphic:
-        # All tensors of a rule have one dtype by now; it is also the result's.
-        if op.dtype is None or len(op.tensors) == 1:
-            lines.append("_d = _a.dtype")
         lines.append("if _d is C64 or _d is C128: _n.plan = _n.plan.conjugated")
+    if op.name != "cast":
+        lines.append("if _d is BF16: _n.plan = _n.plan.low")
     lines.append("_out.edge = _n; _out.requires_grad = True; return _out")
     return [indent + line for line in lines]
 

@@ -69,12 +69,23 @@ class Stream:
         self.wait_event(stream.record_event())
 
 
+class _Handle:
+    """A cudaStream_t under the CUDA stream protocol, which CuPy reads."""
+
+    def __init__(self, stream_ptr: int) -> None:
+        self._stream_ptr = stream_ptr
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._stream_ptr
+
+
 class ExternalStream(Stream):
     """A stream that another library made, by its cudaStream_t; it must outlive this object."""
 
     def __init__(self, stream_ptr: int, device: Any = None) -> None:
         chosen = backend(device)
-        super().__init__(device, cupy=chosen.xp.cuda.ExternalStream(stream_ptr, chosen.index))
+        with chosen.guard():
+            super().__init__(device, cupy=chosen.xp.cuda.Stream.from_external(_Handle(stream_ptr)))
 
 
 class Event:
@@ -87,7 +98,8 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Nothing; the event stands at the present end of `stream` (the current one when None)."""
-        self.cupy.record(None if stream is None else stream.cupy)
+        # CuPy's own default is the null stream.
+        self.cupy.record(self._cuda.get_current_stream() if stream is None else stream.cupy)
         self._recorded = True
 
     def wait(self, stream: Stream | None = None) -> None:

@@ -6,7 +6,7 @@ import importlib
 
 from .registry import PUBLIC as PUBLIC
 
-MODULES = ("methods", "basic", "creation", "random", "pointwise", "reduce", "shape", "join", "index", "linalg", "conv", "norm", "loss", "embedding", "dropout")
+MODULES = ("methods", "basic", "creation", "random", "pointwise", "reduce", "shape", "join", "index", "linalg", "conv", "norm", "loss", "embedding", "dropout", "attention", "protocols", "einops_backend")
 
 for _name in MODULES:
     try:

@@ -103,7 +103,7 @@ def fft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None)
 
     >>> import lucid
     >>> lucid.fft.fft(lucid.tensor([1., 0.]))
-    tensor([1.+0.j, 1.+0.j])
+    tensor([1.+0.j, 1.+0.j], dtype=complex64)
     """
     return _c2c("fft", x, _one(n), dim, norm, False)
 
@@ -321,3 +321,51 @@ def stft(
     out = F.transpose(out, 1, 2)
     out = out if x.ndim == 2 else F.squeeze(out, 0)
     return out if return_complex in (True, None) else F.view_as_real(out)
+
+
+@public(method=True)
+def istft(
+    x: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """The signal whose `stft` comes closest to `x` (Griffin and Lim 1984).
+
+    It is the sum of the overlapping inverse transforms, divided by that of the squared windows.
+
+    x: [frequencies, frames] or [batch, frequencies, frames], complex. Returns [samples] or [batch, samples],
+    of `length` samples if given.
+    """
+    if x.ndim not in (2, 3) or x.dtype.kind != "c":
+        raise ShapeError(
+            f"istft: expected a complex [batch, frequencies, frames], got {x.dtype.name} {x.shape}"
+        )
+    half = x.shape[-2] != n_fft if onesided is None else onesided
+    if x.shape[-2] != (n_fft // 2 + 1 if half else n_fft):
+        raise ShapeError(f"istft: n_fft={n_fft} does not fit {x.shape[-2]} frequencies (shape {x.shape})")
+    batch = F.transpose(x if x.ndim == 3 else F.unsqueeze(x, 0), 1, 2)
+    norm = "ortho" if normalized else "backward"
+    frames = F.fft_c2r(batch, (2,), norm, n_fft) if half else F.fft_c2c(batch, (2,), norm, True)
+    frames = frames if return_complex or frames.dtype.kind != "c" else F.real(frames)
+    window, hop = _window(frames, window, win_length, n_fft, hop_length)
+    window = F.ones_like(F.select(F.select(frames, 0, 0), 0, 0)) if window is None else window
+    size = n_fft + hop * (frames.shape[1] - 1)
+    weight = F.expand(F.mul(window, window), (1, frames.shape[1], n_fft))
+    total = F.fold_windows(weight, (1, size), 1, n_fft, hop)
+    out = F.fold_windows(frames * window, (frames.shape[0], size), 1, n_fft, hop)
+    start = n_fft // 2 if center else 0
+    stop = start + length if length is not None else size - start
+    out, total = (F.narrow(v, 1, start, min(stop, size) - start) for v in (out, total))
+    if float(abs(total.storage.array).min()) < 1e-11:  # a check: reads the device
+        raise ShapeError(
+            "istft: some sample lies in no window (the windows overlap to 0); use another window or hop"
+        )
+    out = _resize(out / total, (1,), (-1 if length is None else length,))
+    return out if x.ndim == 3 else F.squeeze(out, 0)

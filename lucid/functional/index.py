@@ -365,7 +365,12 @@ def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
     return F.where(condition, x, y)
 
 
-setattr(Tensor, "where", lambda x, condition, y: F.where(condition, x, y))  # noqa: B010
+def _where(x: Tensor, condition: Tensor, y: Any) -> Tensor:
+    """The tensor's elements where `condition` holds, else those of `y`."""
+    return F.where(condition, x, y)
+
+
+setattr(Tensor, "where", _where)  # noqa: B010
 
 
 @public(method=True)

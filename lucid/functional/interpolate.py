@@ -88,6 +88,7 @@ def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
 
 # ---- interpolation ----
 
+_PLAIN = ("nearest", "nearest-exact", "area")
 _RANKS = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
 
 
@@ -109,6 +110,26 @@ def _output_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ..
     return target, scales
 
 
+def _check_mode(
+    x: Tensor, size: Any, mode: str, align_corners: bool | None, recompute: bool | None, antialias: bool
+) -> None:
+    if x.ndim not in (3, 4, 5):
+        raise ShapeError(f"interpolate: expected [batch, channels, 1 to 3 sizes], got shape {x.shape}")
+    plain = mode in _PLAIN
+    if not plain and _RANKS.get(mode) != x.ndim:
+        raise ShapeError(
+            f"interpolate: mode {mode!r} does not fit an input of shape {x.shape}; modes: nearest, "
+            "nearest-exact, area for any, "
+            "linear for 3-d, bilinear and bicubic for 4-d, trilinear for 5-d input"
+        )
+    if plain and align_corners is not None:
+        raise ShapeError(f"interpolate: align_corners has no meaning in mode {mode!r}; leave it None")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ShapeError(f"interpolate: antialias works in modes 'bilinear' and 'bicubic', got {mode!r}")
+    if recompute and size is not None:
+        raise ShapeError("interpolate: recompute_scale_factor needs scale_factor, not size")
+
+
 @public("nn.functional.interpolate")
 def interpolate(
     x: Tensor,
@@ -128,23 +149,10 @@ def interpolate(
 
     >>> import lucid
     >>> lucid.nn.functional.interpolate(lucid.tensor([[[1., 3.]]]), scale_factor=2, mode="linear")
-    tensor([[[1.0000, 1.5000, 2.5000, 3.0000]]])
+    tensor([[[1. , 1.5, 2.5, 3. ]]])
     """
-    if x.ndim not in (3, 4, 5):
-        raise ShapeError(f"interpolate: expected [batch, channels, 1 to 3 sizes], got shape {x.shape}")
-    plain = mode in ("nearest", "nearest-exact", "area")
-    if not plain and _RANKS.get(mode) != x.ndim:
-        raise ShapeError(
-            f"interpolate: mode {mode!r} does not fit an input of shape {x.shape}; modes: nearest, "
-            "nearest-exact, area for any, "
-            "linear for 3-d, bilinear and bicubic for 4-d, trilinear for 5-d input"
-        )
-    if plain and align_corners is not None:
-        raise ShapeError(f"interpolate: align_corners has no meaning in mode {mode!r}; leave it None")
-    if antialias and mode not in ("bilinear", "bicubic"):
-        raise ShapeError(f"interpolate: antialias works in modes 'bilinear' and 'bicubic', got {mode!r}")
-    if recompute_scale_factor and size is not None:
-        raise ShapeError("interpolate: recompute_scale_factor needs scale_factor, not size")
+    _check_mode(x, size, mode, align_corners, recompute_scale_factor, antialias)
+    plain = mode in _PLAIN
     target, scales = _output_size(x, size, scale_factor)
     if recompute_scale_factor:
         scales = (0.0,) * len(scales)

@@ -21,7 +21,7 @@ from .symbols import Symbol, SymbolNamespace, Trace
 
 # Overloads that lucid.cuh does not need itself.
 PRELUDE = """#include "lucid.cuh"
-#define BOTH(f) DEVICE float f##_(float x) { return f##f(x); } DEVICE double f##_(double x) { return f(x); }
+#define BOTH(name) DEVICE float name##_(float x) { return name##f(x); } DEVICE double name##_(double x) { return name(x); }
 BOTH(acos) BOTH(asin) BOTH(atan) BOTH(cos) BOTH(cosh) BOTH(erf) BOTH(expm1) BOTH(fabs) BOTH(lgamma) BOTH(log1p) BOTH(rsqrt) BOTH(sin) BOTH(sinh)
 DEVICE float pow_(float x, float y) { return powf(x, y); }
 DEVICE double pow_(double x, double y) { return pow(x, y); }

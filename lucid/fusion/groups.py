@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.node import FuncOp, Node
-from ..errors import LucidError
-from ..kernel.loader import Unavailable
-from . import cuda, sweep
+from ..errors import KernelError, LucidError
+from . import sweep
 from .patterns import MIN_SIZE, Pattern
 from .region import Program, Region
 from .stats import count_fallback, count_fused
@@ -97,12 +96,12 @@ class RunGroup(Group):
         if g.size < MIN_SIZE:
             return self._parts(g, "too small")
         program = Program(self.region, g.shape, head.F.backend.name)
-        reason = program.obstacle() or (cuda.obstacle(program, g) if head.F.backend.name == "cuda" else None)
+        reason = program.obstacle() or (_cuda().obstacle(program, g) if head.F.backend.name == "cuda" else None)
         if reason is not None:
             return self._parts(g, reason)
         try:
             grads = self._sweep(program, g)
-        except (NoCudaForm, Unavailable) as why:
+        except (NoCudaForm, KernelError) as why:
             return self._parts(g, str(why))
         except Exception as error:
             raise self.failed(error) from error
@@ -117,7 +116,7 @@ class RunGroup(Group):
 
     def _sweep(self, program: Program, g: Any) -> Any:
         F, tail = self.parts[0].F, self.region.tail
-        run = sweep.run if F.backend.name == "cpu" else cuda.run
+        run = sweep.run if F.backend.name == "cpu" else _cuda().run
         if tail is None:
             return run(program, g, F)
         # The bias gradient is the sum of what enters `linear` over its rows: it joins the sweep as a second output of shape [out].
@@ -144,3 +143,9 @@ def _add_row_output(program: Program) -> None:
                 if goal is not None and goal[0] == "out":
                     results[i] = ("both", goal[1])
     program.outs.append((program.shape[-1],))
+
+
+def _cuda() -> Any:
+    # Imported on first use: the kernel loader is not needed on a machine without a GPU.
+    from . import cuda
+    return cuda

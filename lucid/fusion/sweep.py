@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from typing import Any
 
@@ -18,17 +17,18 @@ BLOCK = 65_536
 # Below this a second thread costs more than it brings (hand-over of the interpreter lock).
 THREADED = 4 * BLOCK
 _threads = int(os.environ.get("LUCID_THREADS", "0")) or min(os.cpu_count() or 1, 4)
-_pool: ThreadPoolExecutor | None = None
+_pool: Any = None
 _lock = threading.Lock()
 
 
-def pool() -> ThreadPoolExecutor | None:
+def pool() -> Any:
     """The threads that share a sweep; None on a machine with one core."""
     global _pool
     if _threads < 2:
         return None
     with _lock:
         if _pool is None:
+            from concurrent.futures import ThreadPoolExecutor
             _pool = ThreadPoolExecutor(_threads, thread_name_prefix="lucid-sweep")
     return _pool
 
@@ -76,9 +76,9 @@ class Sweep:
         size = self.rows * self.width
         for i, (r, kind) in enumerate(zip(first, self.kinds, strict=True)):
             if kind == FULL:
-                self.outs[i] = np.empty(self._view(FULL), r.dtype)
+                self.outs[i] = np.empty(self._view(FULL), self._dtype(r))
             elif kind == COLUMN:
-                self.outs[i] = np.empty(self._view(COLUMN), r.dtype)
+                self.outs[i] = np.empty(self._view(COLUMN), self._dtype(r))
         sums: dict[int, Any] = {}
         self._store(first, 0, min(step, n), sums)
         self.partial = [sums]
@@ -93,6 +93,10 @@ class Sweep:
             # The sums of the parts are added in their order: two runs give the same bits.
             list(threads.map(lambda a: self._range(a[0], step, n, a[1]), zip(parts, self.partial[1:], strict=True)))
         return [self._result(i) for i in range(len(self.outs))]
+
+    def _dtype(self, r: Any) -> Any:
+        # bfloat16 (a dtype of ml_dtypes, number 256 and up) becomes float32 beside a Python number.
+        return self.g.dtype if self.g.dtype.num >= 256 else r.dtype
 
     def _range(self, starts: range, step: int, n: int, sums: dict[int, Any]) -> None:
         with np.errstate(all="ignore"):
@@ -148,7 +152,7 @@ class Sweep:
         for part in self.partial:
             if k in part:
                 total, dtype = (part[k][0] if total is None else total + part[k][0]), part[k][1]
-        return np.asarray(total, dtype).reshape(shape)
+        return np.asarray(total, self.g.dtype if self.g.dtype.num >= 256 else dtype).reshape(shape)
 
 
 def run(program: Program, g: Any, F: Any) -> list[Any]:

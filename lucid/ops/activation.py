@@ -44,7 +44,7 @@ def within(xp, x, v, w, low: float, high: float):
     In this form a piecewise constant slope stays in the graph, and its own derivative is 0, not an error.
     """
     outside = x <= low if high == math.inf else (x <= low) | (x >= high)
-    return xp.where(outside, w, v)
+    return like(xp.where(outside, w, v), v if hasattr(v, "dtype") else w)
 
 
 _SELECT_BITS = 4096    # elements below which numpy's `where` is as fast (bench_overhead: within)
@@ -54,7 +54,7 @@ def _within_cpu(xp: Any, x: Any, v: Any, w: Any, low: float, high: float) -> Any
     outside = x <= low if high == math.inf else (x <= low) | (x >= high)
     like_v = v if hasattr(v, "dtype") else w
     if outside.size < _SELECT_BITS or like_v.dtype.kind != "f":
-        return xp.where(outside, w, v)
+        return like(xp.where(outside, w, v), like_v)
     # v ^ ((v ^ w) & mask) on the bits: 0.6 ms for 1M float32; `where` mispredicts branches and takes 3.7.
     bits = f"i{like_v.dtype.itemsize}"
     a, b = (xp.asarray(t, like_v.dtype).view(bits) for t in (v, w))

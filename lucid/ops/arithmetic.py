@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..errors import DtypeError
-from .registry import A, Sample, op
+from .registry import OPS, A, Sample, op
 
 _PAIR = [
     Sample((3, 4), (3, 4)),
@@ -359,6 +359,21 @@ for _name, _ufunc, _doc in (
 @op(ufunc="logical_not", pointwise=True, method=True, inplace=True, diff=(), samples=[Sample((3,))])
 def logical_not(xp, x):
     """Whether each element is zero."""
+
+
+def _logical_cuda(name: str, bitwise: str) -> None:
+    # CuPy's logical ufuncs take no complex numbers, and those for xor and not no bfloat16 (dtype kind "V").
+    def binary(xp, x, y):
+        if x.dtype.kind in "cV":
+            return getattr(xp, bitwise)(x != 0, y != 0)
+        return getattr(xp, name)(x, y)
+
+    OPS[name].accelerate("cuda", binary)
+
+
+for _name in ("and", "or", "xor"):
+    _logical_cuda(f"logical_{_name}", f"bitwise_{_name}")
+logical_not.accelerate("cuda", lambda xp, x: x == 0)
 
 
 def _bitwise(name: str, doc: str, n: int = 2) -> None:

@@ -8,6 +8,11 @@ from typing import Any
 from ..storage import deferred
 
 
+def waits_not(xp: Any) -> bool:
+    """Whether checks of values are put off: on a GPU, unless `deferred.blocking()`."""
+    return xp.__name__ != "numpy" and not deferred.blocking()
+
+
 def in_range(xp: Any, index: Any, low: int, high: int, error: Callable[[int], Exception]) -> Any:
     """`index` (integers), all in [low, high). Raises error(bad index) otherwise: on the CPU at once, on a GPU at the next read of the device.
 
@@ -15,7 +20,7 @@ def in_range(xp: Any, index: Any, low: int, high: int, error: Callable[[int], Ex
     """
     if not index.size:
         return index
-    if xp.__name__ == "numpy" or high <= low:
+    if high <= low or not waits_not(xp):
         least, most = int(index.min()), int(index.max())
         if least < low or most >= high:
             raise error(least if least < low else most)
@@ -26,4 +31,4 @@ def in_range(xp: Any, index: Any, low: int, high: int, error: Callable[[int], Ex
 
 def clamped(xp: Any, index: Any, low: int, high: int) -> Any:
     """What `in_range` gave for an index that was checked in the forward pass: nothing is checked here."""
-    return index if xp.__name__ == "numpy" or high <= low else xp.clip(index, low, high - 1)
+    return index if high <= low or not waits_not(xp) else xp.clip(index, low, high - 1)

@@ -14,7 +14,10 @@ _INDICES = A((2, 3), dtype="int64", low=0, high=4)
 
 
 def check_indices(xp: Any, name: str, indices: Any, rows: int) -> Any:
-    """`indices`; raises DtypeError or IndexRangeError (on a GPU later: `bounds.in_range`) unless they are integers in [0, rows)."""
+    """`indices`; raises DtypeError or IndexRangeError unless they are integers in [0, rows).
+
+    On a GPU the range is reported later: see `bounds.in_range`.
+    """
     if indices.dtype.kind not in "iu":
         raise DtypeError(f"{name}: indices must be integers, got {indices.dtype.name} of shape "
                          f"{tuple(indices.shape)}; convert them with .long()")

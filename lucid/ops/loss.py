@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np  # for the CPU paths alone
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
-from .bounds import in_range
+from .bounds import in_range, waits_not
 from .common import is_low
 from .pointwise import like, wide
 from .registry import A, Sample, op
@@ -50,11 +50,12 @@ def _as_classes(xp: Any, name: str, x: Any, target: Any, weight: Any,
     x3 = x.reshape((1, classes, 1) if x.ndim == 1 else (*x.shape[:2], math.prod(x.shape[2:])))
     t = target.reshape(x3.shape[0], x3.shape[2]).astype("int64", copy=False)
     kept = None
-    if xp.__name__ != "numpy" and classes:
+    if classes and waits_not(xp):
         # Whether any target is ignored is known on the device only.
         kept = t != ignore_index
         t = in_range(xp, xp.where(kept, t, 0), 0, classes, lambda bad: IndexRangeError(
-            f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes (ignore_index is {ignore_index}), got {bad}"))
+            f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes (ignore_index is "
+            f"{ignore_index}), got {bad}"))
         return x3, t, kept.astype(x.dtype) if weight is None else weight.astype(x.dtype, copy=False)[t] * kept
     if t.size and (int(t.min()) < 0 or int(t.max()) >= classes):
         kept = t != ignore_index

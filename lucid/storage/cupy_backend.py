@@ -302,6 +302,8 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         function, guard = getattr(self._inner, name), self._guard
+        # Kept here alone, so that whoever replaces an op has one place to clear.
+        vars(self._inner).pop(name, None)
 
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
 """Range checks on devices that must not be waited for: noted when made, answered where the host waits anyway.
 
 `note` keeps the smallest and largest index of a call on the device. The next `to_numpy`, `item` or `synchronize` of the backend reads what was
-noted since the last one, in one copy, and raises the first error; it names the operation, not the line. LUCID_CUDA_BLOCKING=1 (or
-`blocking(True)`) answers every check at once, for a traceback at the line that made it.
+noted since the last one, in one copy, and raises the first error; it names the operation, not the line. With LUCID_CUDA_BLOCKING=1 (or
+`blocking(True)`, and on the simulated device) nothing is put off: every check waits, and its traceback shows the line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST = 4096
 
 
 def blocking(on: bool | None = None) -> bool:
-    """Whether checks are answered at once (and so wait for the device); set to `on` unless None."""
+    """Whether checks wait for the device instead of being noted; set to `on` unless None."""
     global _blocking
     if on is not None:
         _blocking = bool(on)
@@ -36,7 +36,7 @@ def note(xp: Any, index: Any, low: int, high: int, error: _Error) -> None:
     with _lock:
         noted = _noted.setdefault(device, [])
         noted.append((index.min(), index.max(), low, high, error))
-    if _blocking or len(noted) >= MOST:
+    if len(noted) >= MOST:
         answer(xp, device)
 
 

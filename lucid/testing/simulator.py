@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from ..storage import deferred
 from . import cusim, strictcupy
 
 VARIABLE = "LUCID_CUDA"
@@ -51,6 +52,9 @@ def start() -> str | None:
     except Exception as error:
         return f"the stand-in for CuPy cannot be installed: {type(error).__name__}: {error}"
     os.environ[VARIABLE] = "sim"
+    # Whoever simulates looks for errors: checks of indices raise at the line that made them (`counted` puts them off, as a GPU does).
+    if "LUCID_CUDA_BLOCKING" not in os.environ:
+        deferred.blocking(True)
     return None
 
 
@@ -86,17 +90,19 @@ def reset_counters() -> None:
 
 @contextmanager
 def counted() -> Iterator[dict[str, int]]:
-    """A dictionary that holds, after the `with` block, what the block asked of the device.
+    """A dictionary that holds, after the `with` block, what the block asked of the device. Within it checks of indices do not wait.
 
     >>> with counted() as counts:
     ...     pass
     >>> counts["syncs"], counts["d2h_bytes"]
     (0, 0)
     """
-    before, counts = counters(), {}
+    before, counts, waited = counters(), {}, deferred.blocking()
+    deferred.blocking(False)
     try:
         yield counts
     finally:
+        deferred.blocking(waited)
         counts.update({name: n - before[name] for name, n in counters().items()})
 
 

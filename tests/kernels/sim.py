@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import traceback
 from functools import cache
 
 import numpy as np
@@ -105,3 +108,38 @@ def judge(got, exact, plain, what=""):
     worst = int(np.argmax(error))
     assert error[worst] <= bound, (f"{what}: relative error {error[worst]:.3g} above {bound:.3g} (plain formula {np.nanmax(other):.3g}): "
                                    f"got {g[finite][worst]!r}, exact {exact[finite][worst]!r}")
+
+
+# ---- the simulator keeps two memory mappings per fiber of every loaded module; Linux allows a process 65530 ----
+
+MANY_MAPPINGS = 25000
+
+
+def crowded():
+    """Whether this process has so many mappings that the next modules might not find room."""
+    with open("/proc/self/maps", "rb") as maps:
+        return sum(1 for _ in maps) > MANY_MAPPINGS
+
+
+def in_child(function, *args):
+    """What function(*args) returns or raises, run in a forked process, whose mappings end with it."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(source)
+        try:
+            result = (True, function(*args))
+        except BaseException as error:
+            result = (False, "".join(traceback.format_exception(error)))
+        with os.fdopen(sink, "wb") as pipe:
+            pickle.dump(result, pipe)
+        os._exit(0)
+    os.close(sink)
+    with os.fdopen(source, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    assert answer, f"the child ended with status {status} before it could answer"
+    good, value = pickle.loads(answer)
+    if not good:
+        raise AssertionError(f"in a child process:\n{value}")
+    return value

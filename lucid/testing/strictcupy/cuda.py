@@ -177,6 +177,16 @@ class Stream:
     def wait_event(self, event: Any) -> None:
         """Lets the stream wait for an event."""
 
+    @classmethod
+    def from_external(cls, obj: Any) -> Stream:
+        """The stream of an object with `__cuda_stream__`, which gives (version, handle)."""
+        version, handle = obj.__cuda_stream__()
+        if version != 0:
+            raise ValueError(f"Unsupported protocol version: {version}")
+        stream = cls()
+        stream.ptr = int(handle)
+        return stream
+
     def is_capturing(self) -> bool:
         """False: captures are not modelled."""
         return False
