@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import inspect
 import sys
 import textwrap
@@ -287,13 +286,11 @@ def top_level(functions: Functions) -> str:
                 imports.append(f"from {module} import {a.name} as _{a.name}")
                 constants.append(f"{name} = _{a.name}")
             written.add(name)
-    modules = {n for n, value in vars(lucid).items() if isinstance(value, types.ModuleType) and n[0] != "_"}
-    modules |= {n for n in lucid._SUBMODULES if importlib.util.find_spec(f"lucid.{n}")}
-    imports += [f"from . import {n} as {n}" for n in sorted(modules - written)]
+    imports += [f"from . import {n} as {n}" for n in sorted(lucid._SUBMODULES - written)]
     imports += [f"from {m} import {n} as {n}" for n, m in sorted(lucid._ELSEWHERE.items())]
-    written |= modules | lucid._SUBMODULES | set(lucid._ELSEWHERE)
+    written |= lucid._SUBMODULES | set(lucid._ELSEWHERE)
     found = {}
-    for name in set(dir(lucid)) - written:
+    for name in sorted(set(dir(lucid)) - written):
         if name in PUBLIC or name in OPS:
             found[name] = functions.named(name)
         else:

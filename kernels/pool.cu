@@ -9,9 +9,15 @@
 //
 // launch: 256 threads, an element of the result each, grid-stride.
 
+#ifdef LUCID_SMALL    // at most 127 cells in a window
+typedef signed char window_t;
+#else
+typedef int window_t;
+#endif
+
 KERNEL __launch_bounds__(256, 1) max_pool(const scalar_t* __restrict__ x,    // [planes, n0, n1, n2]
                                           scalar_t* __restrict__ out,        // [planes, o0, o1, o2]
-                                          int* __restrict__ window,          // [planes, o0, o1, o2]
+                                          window_t* __restrict__ window,     // [planes, o0, o1, o2]
                                           i64 n, WINDOWS) {
   for (i64 i = thread_index(); i < n; i += thread_count()) {
     const place o = place_of(i, o0, o1, o2);
@@ -30,12 +36,12 @@ KERNEL __launch_bounds__(256, 1) max_pool(const scalar_t* __restrict__ x,    // 
           }
         }
     out[i] = down(best);
-    window[i] = found;
+    window[i] = (window_t)found;
   }
 }
 
 KERNEL __launch_bounds__(256, 1) max_pool_backward(const scalar_t* __restrict__ g,    // [planes, o0, o1, o2]
-                                                   const int* __restrict__ window,    // [planes, o0, o1, o2]
+                                                   const window_t* __restrict__ window, // [planes, o0, o1, o2]
                                                    scalar_t* __restrict__ dx,         // [planes, n0, n1, n2]
                                                    i64 n, WINDOWS) {
   for (i64 i = thread_index(); i < n; i += thread_count()) {

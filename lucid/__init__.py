@@ -48,11 +48,16 @@ short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 
+_NO_NAMES = (type(annotations), type(_math))  # what stands in this module without being its content
 _SUBMODULES = frozenset(
     (
         "amp",
+        "array_api",
+        "autograd",
+        "backends",
         "cuda",
         "datasets",
+        "errors",
         "examples",
         "fft",
         "functional",
@@ -61,7 +66,6 @@ _SUBMODULES = frozenset(
         "linalg",
         "nn",
         "optim",
-        "profiler",
         "random",
         "special",
         "testing",
@@ -107,7 +111,7 @@ def __dir__() -> list[str]:
     from .autograd.record import OPS
 
     names = (
-        {n for n in globals() if not n.startswith("_") and n != "annotations"}
+        {n for n, v in globals().items() if not n.startswith("_") and type(v) not in _NO_NAMES}
         | {n for n in _PUBLIC if "." not in n}
         | {n for n, op in OPS.items() if op.public}
     )

@@ -34,20 +34,19 @@ from .tensor import is_tensor as is_tensor
 from .tensor import tensor as tensor
 from . import fusion as fusion
 from . import amp as amp
+from . import array_api as array_api
+from . import backends as backends
 from . import cuda as cuda
 from . import datasets as datasets
 from . import examples as examples
 from . import fft as fft
 from . import functional as functional
 from . import io as io
-from . import kernel as kernel
 from . import linalg as linalg
 from . import nn as nn
-from . import ops as ops
 from . import optim as optim
 from . import random as random
 from . import special as special
-from . import storage as storage
 from . import testing as testing
 from . import utils as utils
 from .storage.random import Generator as Generator
@@ -62,10 +61,10 @@ from .storage.dtype import DType as _DType
 from ._functions import adaptive_max_pool1d as adaptive_max_pool1d
 from ._functions import aminmax as aminmax
 from ._functions import argsort as argsort
-from . import _functions as _functions
+from ._functions import cat as cat
 from ._functions import celu_ as celu_
 from ._functions import chunk as chunk
-from ._functions import concatenate as concatenate
+from . import _functions as _functions
 from ._functions import cummax as cummax
 from ._functions import cummin as cummin
 from ._functions import cumprod as cumprod
@@ -446,8 +445,8 @@ from .functional.shape import tril_indices as tril_indices
 from .functional.shape import triu_indices as triu_indices
 from .functional.shape import unflatten as unflatten
 
-cat = _functions.concatenate
-concat = _functions.concatenate
+concat = _functions.cat
+concatenate = _functions.cat
 unsafe_chunk = _functions.chunk
 abs_ = _ops.abs
 absolute = _ops.abs

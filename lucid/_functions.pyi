@@ -33,12 +33,12 @@ def argsort(
     axis: int | None = None,
 ) -> Tensor:
     """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest."""
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """The tensors joined along `dim`; their other sizes agree."""
 def celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (e^(x / alpha) - 1)."""
 def chunk(x: Tensor, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller."""
-def concatenate(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """The tensors joined along `dim`; their other sizes agree."""
 def cummax(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
     """(values, indices) of the largest element up to each position along `dim`."""
 def cummin(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:

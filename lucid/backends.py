@@ -1,4 +1,5 @@
-"""Switches of the libraries below: `lucid.backends.cuda.matmul.allow_tf32` and `set_float32_matmul_precision`.
+"""Switches of the libraries below: `lucid.backends.cuda.matmul.allow_tf32` and
+`set_float32_matmul_precision`.
 
 >>> from lucid import backends
 >>> backends.get_float32_matmul_precision()
@@ -22,7 +23,9 @@ class _Matmul:
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether they may use TF32 tensor cores (compute capability 8.0 on): mantissas of 10 bits instead of 23, sums in float32."""
+        """Whether they may use TF32 tensor cores (compute capability 8.0 on): mantissas of 10 bits instead of
+        23, sums in float32.
+        """
         backend = sys.modules.get("lucid.storage.cupy_backend")
         return os.environ.get(_VARIABLE) == "1" if backend is None else bool(backend.get_tf32())
 
@@ -44,12 +47,16 @@ cuda = _Cuda()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Nothing; "highest" computes products of float32 matrices in float32, "high" and "medium" may use TF32 on CUDA. The CPU does not change."""
+    """Nothing; "highest" computes products of float32 matrices in float32, "high" and "medium" may use TF32
+    on CUDA. The CPU does not change.
+    """
     if precision not in _TF32:
-        raise ValueError(f"set_float32_matmul_precision: expected one of {', '.join(_TF32)}, got {precision!r}")
+        raise ValueError(
+            f"set_float32_matmul_precision: expected one of {', '.join(_TF32)}, got {precision!r}"
+        )
     cuda.matmul.allow_tf32 = _TF32[precision]
 
 
 def get_float32_matmul_precision() -> str:
-    """"highest" or "high"."""
+    """ "highest" or "high"."""
     return "high" if cuda.matmul.allow_tf32 else "highest"

@@ -161,7 +161,7 @@ class Tensor(TensorMethods):
         if not self.ndim:
             raise ShapeError("iter: cannot iterate over a 0-d tensor; use .item()")
         # unbind makes one node for all rows; indexing them one by one would pad a full-size gradient for each.
-        return iter(self.unbind(0))  # type: ignore[attr-defined]
+        return iter(self.unbind(0))
 
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())

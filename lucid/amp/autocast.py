@@ -72,11 +72,8 @@ class _Handler:
         if how == "low":
             return call(tuple(map(self._lowered, tensors)), statics)
         if how == "promote":
-            if not any(self._is_low(t) for t in tensors) or all(
-                self._is_low(t) for t in tensors if t is not None
-            ):
-                return call(tensors, statics)
-            return call(tuple(map(self._raised, tensors)), statics)
+            mixed = len({self._is_low(t) for t in tensors if self._mine(t)}) > 1
+            return call(tuple(map(self._raised, tensors)) if mixed else tensors, statics)
         out = call(tuple(map(self._raised, tensors)), statics)
         return out if how == "full" or not self._is_low(tensors[0]) else _in_dtype(out, tensors[0].dtype)
 
@@ -153,7 +150,7 @@ class autocast:
         dtype = as_dtype(dtype)
         if enabled and dtype not in _LOW:
             raise DtypeError(
-                f"autocast: dtype must be float16 or bfloat16, got {dtype.name}; leave autocast out for {dtype.name}"
+                f"autocast: dtype must be float16 or bfloat16, got {dtype.name}; leave autocast out for it"
             )
         self.device, self.fast_dtype, self.enabled = kind, dtype, bool(enabled)
         self.cache_enabled = True if cache_enabled is None else bool(cache_enabled)

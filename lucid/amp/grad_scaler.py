@@ -102,9 +102,10 @@ class GradScaler:
             return
         state = self._state(optimizer)
         if state.stage is not _Stage.READY:
-            done = "already unscaled" if state.stage is _Stage.UNSCALED else "after step()"
+            done = "were unscaled already" if state.stage is _Stage.UNSCALED else "went into a step()"
             raise GradError(
-                f"GradScaler.unscale_: the gradients of this optimizer are {done} since the last update(); call it once per step"
+                f"GradScaler.unscale_: the gradients of this optimizer {done} since the last update(); call "
+                "unscale_ once per step"
             )
         factor = 1.0 / self._scale
         for param in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
@@ -112,7 +113,8 @@ class GradScaler:
             array, backend = storage.array, storage.backend
             if array.dtype is float16:
                 raise DtypeError(
-                    "GradScaler.unscale_: expected gradients that float32 can hold, got float16; keep the parameters in float32 and let "
+                    "GradScaler.unscale_: gradients of float16 parameters lose what the scale protects; keep "
+                    "the parameters in float32 and let "
                     "autocast lower them"
                 )
             array *= factor
@@ -141,7 +143,8 @@ class GradScaler:
             self.unscale_(optimizer)
         if not state.found:
             raise GradError(
-                "GradScaler.step: no parameter of this optimizer has a gradient; call scale(loss).backward() first"
+                "GradScaler.step: no parameter of this optimizer has a gradient; call scale(loss).backward() "
+                "first"
             )
         state.stage = _Stage.STEPPED
         return None if state.overflowed() else optimizer.step(**kwargs)
@@ -157,7 +160,8 @@ class GradScaler:
             self._scale = float(new_scale)
         elif not states:
             raise GradError(
-                "GradScaler.update: no gradients were unscaled since the last update(); call step(optimizer) first"
+                "GradScaler.update: no gradients were unscaled since the last update(); call step(optimizer) "
+                "first"
             )
         elif any([state.overflowed() for state in states]):
             self._scale *= self._backoff_factor
@@ -228,7 +232,8 @@ class GradScaler:
             return
         if not state_dict:
             raise ValueError(
-                "GradScaler.load_state_dict: the state is empty, as a disabled scaler saves it; make this one with enabled=False"
+                "GradScaler.load_state_dict: the state is empty, as a disabled scaler saves it; make this one "
+                "with enabled=False"
             )
         self._scale = float(state_dict["scale"])
         self._growth_factor, self._backoff_factor = (

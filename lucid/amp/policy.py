@@ -3,7 +3,8 @@
 "low": in the region's dtype. "full": in float32. "promote": in the widest dtype among the inputs. None: as
 the inputs are. "own": computed in float32, given back in the dtype of the first input. float64 inputs are
 never lowered, integers never touched. The rules are those of PyTorch's autocast op reference, its CUDA list
-in the ops' own declarations.
+in the ops' own declarations. A composite op (addmm, group_norm) follows the rules of the ops that it is made
+of.
 """
 
 from __future__ import annotations
@@ -17,25 +18,24 @@ _OWN = ("batch_norm", "batch_norm_eval")
 # PyTorch's list for the CPU leaves to their own dtype what its list for CUDA runs in float32: row-wise and
 # elementwise ops whose CPU kernels compute in float32 inside. So do these here (`wide` in lucid/ops).
 _CPU_AS_GIVEN = (
-    "pow", "exp", "log", "sum", "mean", "tan", "asin", "acos", "sinh", "cosh", "exp2", "expm1", "log2", "log10", "log1p", "rsqrt",
-    "reciprocal", "xlogy", "xlog1py", "erfinv", "lgamma", "digamma", "softplus", "var", "std", "logsumexp", "p_norm", "cumsum",
-    "cumprod", "logcumsumexp", "softmax", "log_softmax", "safe_softmax",
+    "pow", "exp", "log", "sum", "mean", "tan", "asin", "acos", "sinh", "cosh", "exp2", "expm1", "log2",
+    "log10", "log1p", "rsqrt", "reciprocal", "xlogy", "xlog1py", "erfinv", "lgamma", "digamma", "softplus",
+    "var", "std", "logsumexp", "p_norm", "cumsum", "cumprod", "logcumsumexp", "softmax", "log_softmax",
+    "safe_softmax",
 )  # fmt: skip
 _CPU_OWN = ("layer_norm", "rms_norm")
-# Vector products: PyTorch's CPU list names only products of matrices.
-_CPU_PROMOTE = ("mv", "addmv")
 
 BY_DEVICE: dict[str, dict[str, str | None]] = {
-    "cpu": dict.fromkeys(_CPU_AS_GIVEN)
-    | dict.fromkeys(_OWN + _CPU_OWN, "own")
-    | dict.fromkeys(_CPU_PROMOTE, "promote"),
+    "cpu": dict.fromkeys(_CPU_AS_GIVEN) | dict.fromkeys(_OWN + _CPU_OWN, "own"),
     "cuda": dict.fromkeys(_OWN, "own"),
 }
 
 
 def rule(op: Op, device_type: str) -> str | None:
     """The rule of an op on a kind of device: "low", "full", "promote", "own" or None."""
-    return BY_DEVICE[device_type].get(op.name, op.amp)
+    how = BY_DEVICE[device_type].get(op.name, op.amp)
+    # The recorder brings the inputs of most such ops to one dtype itself.
+    return None if how == "promote" and op.dtype is not None else how
 
 
 def table(device_type: str) -> dict[str, str]:

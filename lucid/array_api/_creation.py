@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..functional import creation as _c
-from ..functional import shape as _s
+from ..functional import join as _j
 from ..storage.dtype import as_dtype, get_default_dtype
 from ..tensor import Tensor
 from .linalg import tril_triu
@@ -121,7 +121,7 @@ def linspace(
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     """One grid per vector; "xy": the first two dimensions are exchanged against "ij"."""
-    return list(_s.meshgrid(*arrays, indexing=indexing))
+    return list(_j.meshgrid(*arrays, indexing=indexing))
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:

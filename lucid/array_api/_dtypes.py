@@ -115,7 +115,7 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
 
 
 class finfo:
-    """The limits of a floating dtype (of a complex one's parts): bits, eps, max, min, smallest_normal, dtype."""
+    """The limits of a floating dtype (of a complex one's parts): bits, eps, max, min, smallest_normal."""
 
     def __init__(self, type: Any, /) -> None:
         given = type.dtype if isinstance(type, Tensor) else as_dtype(type)

@@ -66,10 +66,10 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices of `x` along `axis`."""
-    return tuple(_s.unbind(x, axis))
+    return tuple(_j.unbind(x, axis))
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
     """`x` with a new dimension of size 1 at `axis`."""
     return F.unsqueeze(x, normalize_dim("expand_dims", axis, x.ndim + 1))
 
@@ -115,7 +115,7 @@ def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """`x` with each element (slice along `axis`) repeated."""
-    return _j.repeat_interleave(x, repeats, axis)
+    return _s.repeat_interleave(x, repeats, axis)
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:

@@ -63,7 +63,9 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
-def _reduce(name: str, x: Tensor, axis: Axes, keepdims: bool, along: Callable[[Tensor, int], Tensor]) -> Tensor:
+def _reduce(
+    name: str, x: Tensor, axis: Axes, keepdims: bool, along: Callable[[Tensor, int], Tensor]
+) -> Tensor:
     """`along` (a reduction of one dimension) over `axis`: several are first made one. () reduces nothing."""
     axes = () if axis == () else normalize_dims(name, axis, x.ndim)
     rest = tuple(d for d in range(x.ndim) if d not in axes)
@@ -190,28 +192,33 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
     return F.argsort(x, axis, descending)
 
 
+def _unique(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct values, inverse and counts of the flat array; complex numbers in the order of their parts."""
+    if not x.is_complex():
+        return F.unique_flat(x)
+    rows, inverse, counts = F.unique_rows(F.reshape(F.view_as_real(x.contiguous()), (-1, 2)))
+    return F.view_as_complex(rows), F.reshape(inverse, x.shape), counts
+
+
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """Distinct values in order, first positions (in the flat array), inverse and counts; NaNs are distinct."""
-    values, inverse, counts = F.unique_flat(x)
+    """Distinct values in order, first positions (in the flat array), inverse, counts; NaNs are distinct."""
+    values, inverse, counts = _unique(x)
     order = F.argsort(F.reshape(inverse, (-1,)), -1, False)
-    starts = F.cumsum(counts, 0) - counts
-    return UniqueAll(values, order[starts], F.reshape(inverse, x.shape), counts)
+    return UniqueAll(values, order[F.cumsum(counts, 0) - counts], inverse, counts)
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """Distinct values in order and how often each occurs."""
-    values, _, counts = F.unique_flat(x)
+    values, _, counts = _unique(x)
     return UniqueCounts(values, counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """Distinct values in order and each element's place among them."""
-    values, inverse, _ = F.unique_flat(x)
-    return UniqueInverse(values, F.reshape(inverse, x.shape))
+    values, inverse, _ = _unique(x)
+    return UniqueInverse(values, inverse)
 
 
 def unique_values(x: Tensor, /) -> Tensor:
     """Distinct values in order."""
-    return F.unique_flat(x)[0]
-
-
+    return _unique(x)[0]

@@ -70,14 +70,16 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """The sum of products over `axes`: the last n of x1 with the first n of x2, or two lists."""
-    return _tensordot(*together(x1, x2), axes)
+    x1, x2 = together(x1, x2)
+    return _tensordot(x1, x2, axes)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The sum of conj(x1) x2 along `axis`, counted from the end, after broadcasting."""
     if not -min(x1.ndim, x2.ndim) <= axis < 0 or x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(
-            f"vecdot: expected equal sizes along a negative axis, got shapes {x1.shape} and {x2.shape}, axis {axis}"
+            f"vecdot: expected equal sizes along a negative axis, got shapes {x1.shape} and {x2.shape}, "
+            f"axis {axis}"
         )
     x1, x2 = together(x1, x2)
     return F.cast(F.sum(F.mul(F.conj(x1), x2), axis), x1.dtype)

@@ -34,19 +34,23 @@ class Segment:
 
     def release(self, nodes: list[Any]) -> None:
         """Nothing; the nodes give up what they saved. Leaves among it (weights) are watched from now on."""
+        weights: dict[int, Any] = {}
         for number, n in enumerate(nodes):
             self.names.append(n.node_name)
-            plan, saved = n.plan, n.saved
-            if not plan.op.variadic and saved.__class__ is not Place:
-                kept = dict(zip(plan.keep, saved, strict=True))
-                leaves = [
-                    t for t, e in zip(plan.targets, n.edges, strict=True) if e.__class__ is AccumulateGrad
-                ]
-                self.watched += [(kept[t], kept[t].version, "a weight") for t in leaves if t in kept]
+            if n.saved.__class__ is Place:
+                # A segment inside this one: its arguments must not be kept, its weights are anyway.
+                weights.update((id(w[0]), w) for w in n.saved.segment.watched if w[2] == "a weight")
+            elif not n.plan.op.variadic:
+                kept = dict(zip(n.plan.keep, n.saved, strict=True))
+                for target, edge in zip(n.plan.targets, n.edges, strict=True):
+                    if edge.__class__ is AccumulateGrad and target in kept:
+                        storage = kept[target]
+                        weights[id(storage)] = (storage, storage.version, "a weight")
             place = Place()
             place.segment, place.number = self, number
             n.__class__ = _CLASSES[n.__class__]
             n.saved, n.versions = place, 0
+        self.watched += weights.values()
 
     def take(self, number: int) -> Any:
         """What node `number` saved, from a second run when there is none yet."""
@@ -60,9 +64,9 @@ class Segment:
             if storage.version != version:
                 array = storage.array
                 raise SavedValueError(
-                    f"checkpoint: {what} ({array.dtype.name}{list(array.shape)}, {storage.backend.device}) was "
-                    f"changed in place after the forward pass (version {storage.version}, saved at {version}), so "
-                    "the segment cannot be computed again; clone() it before changing it"
+                    f"checkpoint: {what} ({array.dtype.name}{list(array.shape)}, {storage.backend.device}) "
+                    f"was changed in place after the forward pass (version {storage.version}, saved at "
+                    f"{version}), so the segment cannot be computed again; clone() it before changing it"
                 )
 
     def _run_again(self) -> None:
@@ -80,66 +84,59 @@ class Segment:
             mode.flags, mode.interceptors = flags, handlers
         names = [n.node_name for n in nodes]
         if names != self.names:
-            i = next(
-                (i for i, pair in enumerate(zip(self.names, names, strict=False)) if len(set(pair)) > 1), -1
-            )
-            i = min(len(self.names), len(names)) if i < 0 else i
+            i = 0
+            while i < min(len(self.names), len(names)) and self.names[i] == names[i]:
+                i += 1
             before, now = (x[i] if i < len(x) else "nothing" for x in (self.names, names))
             raise GradError(
-                "checkpoint: the second run of the function recorded other operations than the first (operation "
-                f"{i}: first {before}, now {now}); it must do the same each time it gets the same arguments"
+                "checkpoint: the second run of the function recorded other operations than the first "
+                f"(operation {i}: first {before}, now {now}); it must do the same each time it gets the same "
+                "arguments"
             )
         self.values.update((i, n.saved) for i, n in enumerate(nodes))
 
 
 class Place(tuple[Any, ...]):
-    """Stands for the saved values of a node: its segment and its number there. Empty, for those that only
-    look.
-    """
+    """Stands for a node's saved values: its segment and its number there. Empty, for those that only look."""
 
     segment: Segment
     number: int
 
 
-class _Again:
-    # Mixed into the two node classes; the engine and the fusion pass treat only plain FuncOps their own way.
+def _restored(n: Any) -> Any:
+    """The node, after it took back its saved values."""
+    while n.saved.__class__ is Place:
+        n.saved = n.saved.segment.take(n.saved.number)
+    return n
+
+
+class RecomputedOp(FuncOp):
+    """A FuncOp whose saved values come from a second run. The fusion pass takes plain FuncOps alone."""
+
     __slots__ = ()
 
     def validate_versions(self) -> None:
-        if self.saved.__class__ is Place:  # type: ignore[attr-defined]
-            self.saved.segment.validate()  # type: ignore[attr-defined]
+        saved: Any = self.saved
+        if saved.__class__ is Place:
+            saved.segment.validate()
         else:
-            super().validate_versions()  # type: ignore[misc]
-
-    def restore(self) -> None:
-        """Nothing; takes back the saved values."""
-        while self.saved.__class__ is Place:  # type: ignore[attr-defined, has-type]
-            place = self.saved  # type: ignore[attr-defined, has-type]
-            self.saved = place.segment.take(place.number)
-
-
-class RecomputedOp(_Again, FuncOp):
-    """A FuncOp whose saved values come from a second run."""
-
-    __slots__ = ()
+            super().validate_versions()
 
     def apply(self, g: Any) -> Sequence[Any]:
-        self.restore()
-        return super().apply(g)
+        return FuncOp.apply(_restored(self), g)
 
     def apply_for_graph(self, g: Any) -> Sequence[Any]:
-        self.restore()
-        return super().apply_for_graph(g)
+        return FuncOp.apply_for_graph(_restored(self), g)
 
 
-class RecomputedBarrierOp(_Again, BarrierOp):
+class RecomputedBarrierOp(BarrierOp):
     """A BarrierOp whose saved values come from a second run."""
 
     __slots__ = ()
+    validate_versions = RecomputedOp.validate_versions
 
     def apply_barrier(self, state: Any, create_graph: bool = False) -> Sequence[Any]:
-        self.restore()
-        return super().apply_barrier(state, create_graph)
+        return BarrierOp.apply_barrier(_restored(self), state, create_graph)
 
 
 _CLASSES: dict[type, type] = {
@@ -232,9 +229,7 @@ def checkpoint_sequential(
     """
     steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
     if not 1 <= segments <= len(steps):
-        raise ValueError(
-            f"checkpoint_sequential: segments must be from 1 to {len(steps)} (the functions), got {segments}"
-        )
+        raise ValueError(f"checkpoint_sequential: segments must be from 1 to {len(steps)}, got {segments}")
     size = len(steps) // segments
 
     def part(first: int, last: int) -> Callable[[Any], Any]:

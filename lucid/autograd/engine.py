@@ -110,7 +110,7 @@ def _seed(root: Any, seed: Any, create: bool) -> Any:
     if g.shape != array.shape:
         raise ShapeError(f"backward: grad_seed must have the root's shape {array.shape}, got {g.shape}")
     if create:
-        t = seed if isinstance(seed, TensorImpl) else TensorImpl.from_storage(Storage(g, backend))
+        t: Any = seed if isinstance(seed, TensorImpl) else TensorImpl.from_storage(Storage(g, backend))
         return t if g.dtype == array.dtype else t.to(array.dtype)
     return (
         g
@@ -232,7 +232,7 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
             for node, box in arrivals:
                 node.write(box, create)
             return None
-        return _results(inputs, wanted, captured, create)
+        return _results(inputs, wanted or {}, captured, create)
     finally:
         mode.flags = before
 

@@ -16,6 +16,8 @@ class FunctionNode(Node):
 
     # No slots: users keep what they like on ctx.
     function: Any
+    backend: Any
+    shapes: list[tuple[int, ...]]
     materialize = True
     once = False
 
@@ -72,7 +74,7 @@ class FunctionNode(Node):
         """The tensors given to save_for_backward, with their history."""
         if self._saved is None:
             self.validate_versions()
-        out = []
+        out: list[Any] = []
         for item in self._saved or ():
             if item is None:
                 out.append(None)

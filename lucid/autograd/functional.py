@@ -107,7 +107,7 @@ def jvp(
             if v is not None
             else tuple(_zeros(t) + 1 for t in listed)
         )
-        product = sum(((g * w).sum() for g, w in zip(found, vectors, strict=True)), start=0.0)
+        product: Any = sum((g * w).sum() for g, w in zip(found, vectors, strict=True))
         if not isinstance(product, TensorImpl) or not product.requires_grad:
             return _detached(out), _zeros(out)
         (result,) = grad(product, dummy, create_graph=create_graph, allow_unused=True, materialize_grads=True)
@@ -177,7 +177,7 @@ def hvp(
         out = func(*listed)
         first = grad(out, listed, create_graph=True, allow_unused=True, materialize_grads=True)
         vectors = (v,) if isinstance(v, TensorImpl) else tuple(v)
-        product = sum(((g * w).sum() for g, w in zip(first, vectors, strict=True)), start=0.0)
+        product: Any = sum((g * w).sum() for g, w in zip(first, vectors, strict=True))
         found = (
             grad(product, listed, create_graph=create_graph, allow_unused=True, materialize_grads=True)
             if product.requires_grad

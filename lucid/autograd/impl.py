@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DtypeError, GradError
 from ..storage.dtype import is_differentiable
@@ -41,6 +41,17 @@ class TensorImpl:
     accumulate: AccumulateGrad | None
     base: tuple[Any, Any, tuple[Any, ...]] | None
     tensor_class: ClassVar[Any]
+
+    if TYPE_CHECKING:
+        # What lucid.autograd uses of Tensor, the only class that has instances.
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        @property
+        def dtype(self) -> Any: ...
+        @property
+        def device(self) -> Any: ...
+        def to(self, *args: Any, **kwargs: Any) -> Any: ...
+        def detach(self) -> Any: ...
 
     @classmethod
     def from_storage(cls, storage: Storage | ViewStorage, edge: Node | None = None) -> Any:

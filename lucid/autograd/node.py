@@ -162,6 +162,10 @@ class FuncOp(Node):
     __slots__ = ("plan", "saved", "versions", "shapes", "F", "static")
     plan: Plan
     saved: tuple[Storage, ...] | None
+    versions: tuple[int, ...] | int
+    shapes: tuple[tuple[int, ...] | None, ...] | None
+    F: Any
+    static: tuple[Any, ...]
 
     @property
     def node_name(self) -> str:  # type: ignore[override]
@@ -195,7 +199,7 @@ class FuncOp(Node):
                 "backward (or grad) with retain_graph=True to run through this graph again"
             )
         now = tuple(s.version for s in saved)
-        then = self.versions or (0,) * len(saved)
+        then = self.versions if isinstance(self.versions, tuple) else (0,) * len(saved)
         if now != then:
             i = next(i for i, (a, b) in enumerate(zip(now, then, strict=True)) if a != b)
             array, what = saved[i].array, self.plan.keep[i]
@@ -213,6 +217,7 @@ class BarrierOp(FuncOp):
     """The node of an op with several differentiable outputs: gathers their gradients, then runs once."""
 
     __slots__ = ("meta",)
+    meta: tuple[tuple[tuple[int, ...], Any], ...]
     is_barrier: ClassVar[bool] = True
 
     def accumulate_barrier_grad(self, state: Any, input_nr: int, g: Any) -> Any:

@@ -170,7 +170,7 @@ class ConjugatedPlan(Plan):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
 
-    def run(self, n: FuncOp, g: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def run(self, n: FuncOp, g: Any) -> tuple[Any, ...]:
         return tuple(None if r is None else r.conj() for r in self.plain.run(n, g.conj()))
 
     def run_graph(self, n: FuncOp, g: Any) -> tuple[Any, ...]:
@@ -192,7 +192,7 @@ class LowPlan(Plan):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
 
-    def run(self, n: FuncOp, g: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def run(self, n: FuncOp, g: Any) -> tuple[Any, ...]:
         d = g.dtype
         return tuple(r if r is None or r.dtype == d else r.astype(d) for r in self.plain.run(n, g))
 

@@ -1,7 +1,7 @@
 """CUDA devices: `lucid.cuda`, with PyTorch's names.
 
-Importing this module imports no CuPy: the device is opened at its first use. Without one `is_available()` is False, and what needs a
-device raises DeviceError with the cure.
+Importing this module imports no CuPy: the device is opened at its first use. Without one `is_available()` is
+False, and what needs a device raises DeviceError with the cure.
 
 >>> import lucid
 >>> device = "cuda" if lucid.cuda.is_available() else "cpu"

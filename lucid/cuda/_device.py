@@ -14,7 +14,9 @@ from ..storage.random import default_generator
 
 
 def backend(place: Any = None) -> Any:
-    """The backend of a CUDA device: an index, a name, a Device, or the current one when None. Raises DeviceError with the cure."""
+    """The backend of a CUDA device: an index, a name, a Device, or the current one when None. Raises
+    DeviceError with the cure.
+    """
     found = Device("cuda") if place is None else Device(place)
     if found.type != "cuda":
         raise DeviceError(f"cuda: expected a CUDA device, got {found}")
@@ -22,7 +24,8 @@ def backend(place: Any = None) -> Any:
 
 
 def is_available() -> bool:
-    """Whether a CUDA device can be used here: driver, GPU, CuPy and NVRTC are there, or LUCID_CUDA=sim simulates one.
+    """Whether a CUDA device can be used here: driver, GPU, CuPy and NVRTC are there, or LUCID_CUDA=sim
+    simulates one.
 
     `lucid.tensor(0., device="cuda")` raises an error that says what is missing.
     """
@@ -34,7 +37,9 @@ def is_available() -> bool:
 
 
 def is_simulated() -> bool:
-    """Whether device "cuda" is the simulated one (LUCID_CUDA=sim): right values, no figure of which says anything about a GPU."""
+    """Whether device "cuda" is the simulated one (LUCID_CUDA=sim): right values, no figure of which says
+    anything about a GPU.
+    """
     return os.environ.get("LUCID_CUDA", "").lower() == "sim"
 
 
@@ -135,7 +140,9 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether bfloat16 runs on the current device: natively from compute capability 8.0 on, else (emulated) slowly."""
+    """Whether bfloat16 runs on the current device: natively from compute capability 8.0 on, else (emulated)
+    slowly.
+    """
     return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
@@ -151,14 +158,18 @@ def synchronize(device: Any = None) -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Nothing; the current device's default generator starts at the stream of `seed`. Without a device it does nothing but check the seed."""
+    """Nothing; the current device's default generator starts at the stream of `seed`. Without a device it
+    does nothing but check the seed.
+    """
     _checked_seed(seed)
     if is_available():
         default_generator(backend()).manual_seed(seed)
 
 
 def manual_seed_all(seed: int) -> None:
-    """Nothing; the default generators of all CUDA devices start at the stream of `seed`. `lucid.manual_seed` seeds the CPU too."""
+    """Nothing; the default generators of all CUDA devices start at the stream of `seed`. `lucid.manual_seed`
+    seeds the CPU too.
+    """
     _checked_seed(seed)
     for index in range(device_count()):
         default_generator(backend(index)).manual_seed(seed)

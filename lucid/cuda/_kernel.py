@@ -32,25 +32,29 @@ def kernel(
     options: tuple[str, ...] = (),
     samples: tuple[Sample, ...] = (),
 ) -> Kernel:
-    """An operation that launches a CUDA kernel, recorded like every other one: a `Kernel`, called with tensors and numbers.
+    """An operation that launches a CUDA kernel, recorded like every other one: a `Kernel`, called with
+    tensors and numbers.
 
-    What the kernel takes is read from its own parameter list: `const T* x` is an input tensor, `T* out` an output, `T n` a number. T is scalar_t
-    (the dtype of the first such input; the kernel is compiled once per dtype), accum_t (float32 for 16-bit floats, else scalar_t), or a C
-    type that fixes the dtype. float16 and bfloat16 arrive as 16 bits: `#include "lucid.cuh"` for `up(x)` and `down(x)`, and for
-    128-bit accesses, reductions and Philox.
+    What the kernel takes is read from its own parameter list: `const T* x` is an input tensor, `T* out` an
+    output, `T n` a number. T is scalar_t (the dtype of the first such input; the kernel is compiled once per
+    dtype), accum_t (float32 for 16-bit floats, else scalar_t), or a C type that fixes the dtype. float16 and
+    bfloat16 arrive as 16 bits: `#include "lucid.cuh"` for `up(x)` and `down(x)`, and for 128-bit accesses,
+    reductions and Philox.
 
-    source: CUDA source, or the path of a .cu file. name: which kernel, when there are several.
-    shapes: output -> function of inputs and numbers (by name) that gives its shape; default: the first input's.
-    sizes: number -> function of inputs (by name) that gives it; other numbers are arguments of the call, after the tensors, in order.
-    grid: function (by name, as above) that gives the grid; default: one thread per element of the first output. block: threads.
-    shared_mem: bytes of dynamic shared memory, or a function that gives them.
-    backward: input -> formula(F, g, ...) that may name inputs, outputs, numbers and `<input>_shape`, in operations of `F`: `F.<name>` also finds
-    other kernels. The same formula serves second derivatives. Without one there is no derivative for that input.
-    reference: function(xp, inputs and numbers in order) in array operations: what runs on the CPU, and what tests compare with.
-    zeroed: outputs to fill with zeros first (for atomics). options: more compiler options. samples: for `lucid.testing.checks`.
+    source: CUDA source, or the path of a .cu file. name: which kernel, when there are several. shapes: output
+    -> function of inputs and numbers (by name) that gives its shape; default: the first input's. sizes:
+    number -> function of inputs (by name) that gives it; other numbers are arguments of the call, after the
+    tensors, in order. grid: function (by name, as above) that gives the grid; default: one thread per element
+    of the first output. block: threads. shared_mem: bytes of dynamic shared memory, or a function that gives
+    them. backward: input -> formula(F, g, ...) that may name inputs, outputs, numbers and `<input>_shape`, in
+    operations of `F`: `F.<name>` also finds other kernels. The same formula serves second derivatives.
+    Without one there is no derivative for that input. reference: function(xp, inputs and numbers in order) in
+    array operations: what runs on the CPU, and what tests compare with. zeroed: outputs to fill with zeros
+    first (for atomics). options: more compiler options. samples: for `lucid.testing.checks`.
 
-    Inputs are made contiguous; outputs with no elements launch nothing. Raises KernelError with file and line when the source does not compile,
-    DeviceError for CPU tensors without a `reference`. Test it without a GPU with `lucid.testing.simulator.check_kernel`.
+    Inputs are made contiguous; outputs with no elements launch nothing. Raises KernelError with file and line
+    when the source does not compile, DeviceError for CPU tensors without a `reference`. Test it without a GPU
+    with `lucid.testing.simulator.check_kernel`.
 
     >>> import lucid
     >>> cube = lucid.cuda.kernel(
@@ -75,7 +79,8 @@ def kernel(
     found, parameters = parameters_of(text, name)
     if not any(p.is_input for p in parameters) or not any(p.is_output for p in parameters):
         raise KernelError(
-            f"kernel {found}: expected at least one input (const pointer) and one output (pointer), got {', '.join(map(str, parameters))}"
+            f"kernel {found}: expected at least one input (const pointer) and one output (pointer), got "
+            f"{', '.join(map(str, parameters))}"
         )
     return Kernel(
         found,
@@ -96,10 +101,18 @@ def kernel(
 
 
 class Kernel:
-    """A CUDA kernel as an operation; made by `lucid.cuda.kernel`. `op` is its entry among lucid's operations."""
+    """A CUDA kernel as an operation, made by `lucid.cuda.kernel`; `op` is its entry in the registry."""
 
     def __init__(
-        self, name: str, source: str, place: str, parameters: tuple[Parameter, ...], *, backward: dict[str, Named], samples: Any, **how: Any
+        self,
+        name: str,
+        source: str,
+        place: str,
+        parameters: tuple[Parameter, ...],
+        *,
+        backward: dict[str, Named],
+        samples: Any,
+        **how: Any,
     ) -> None:
         self.name, self.source, self.place, self.parameters = name, source, place, parameters
         self.reference: Named | None = how.pop("reference")
@@ -109,7 +122,14 @@ class Kernel:
         outputs = tuple(p.name for p in parameters if p.is_output)
         self._numbers = tuple(p for p in parameters if not p.pointer and p.name not in how["sizes"])
         signature = self._signature()
-        self.op = Op(_signed(self._elsewhere, signature), name=name, outputs=outputs, public=False, samples=samples, reference=self._host_reference())
+        self.op = Op(
+            _signed(self._elsewhere, signature),
+            name=name,
+            outputs=outputs,
+            public=False,
+            samples=samples,
+            reference=self._host_reference(),
+        )
         self.op.doc = f"CUDA kernel {name}({', '.join(map(str, parameters))})."
         self.op.accelerate("cuda", forward=_signed(self._launch, signature))
         if backward:
@@ -117,7 +137,9 @@ class Kernel:
         _register(self.op)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The output tensor, or a tuple of them. Arguments: input tensors, then numbers, each in the order of the source."""
+        """The output tensor, or a tuple of them. Arguments: input tensors, then numbers, each in the order of
+        the source.
+        """
         return recorder(self.op)(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -127,7 +149,9 @@ class Kernel:
     def _signature(self) -> inspect.Signature:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         tensors = [inspect.Parameter(n, kind) for n in ("xp", *self.inputs)]
-        return inspect.Signature(tensors + [inspect.Parameter(p.name, kind, annotation=p.kind) for p in self._numbers])
+        return inspect.Signature(
+            tensors + [inspect.Parameter(p.name, kind, annotation=p.kind) for p in self._numbers]
+        )
 
     def _host_reference(self) -> Named | None:
         if self.reference is None:
@@ -140,7 +164,10 @@ class Kernel:
     def _elsewhere(self, xp: Any, *args: Any) -> Any:
         """The operation by its reference: on the CPU."""
         if self.reference is None:
-            raise DeviceError(f"kernel {self.name}: expected CUDA tensors, got tensors on the CPU; move them with .cuda(), or give the kernel a reference=")
+            raise DeviceError(
+                f"kernel {self.name}: expected CUDA tensors, got tensors on the CPU; move them with .cuda(), "
+                "or give the kernel a reference="
+            )
         return self.reference(xp, *args)
 
     def _launch(self, xp: Any, *args: Any) -> Any:
@@ -154,8 +181,12 @@ class Kernel:
         arguments, outputs = {}, {}
         for p in self.parameters:
             if p.is_output:
-                shape = how["shapes"][p.name](values) if p.name in how["shapes"] else values[self.inputs[0]].shape
-                outputs[p.name] = (xp.zeros if p.name in how["zeroed"] else xp.empty)(shape, dtype=p.dtype(scalar))
+                shape = (
+                    how["shapes"][p.name](values) if p.name in how["shapes"] else values[self.inputs[0]].shape
+                )
+                outputs[p.name] = (xp.zeros if p.name in how["zeroed"] else xp.empty)(
+                    shape, dtype=p.dtype(scalar)
+                )
                 arguments[p.name] = outputs[p.name]
             elif p.is_input:
                 arguments[p.name] = values[p.name]
@@ -165,7 +196,12 @@ class Kernel:
         first = outputs[self.op.outputs[0]]
         grid = self._grid(values, first)
         if all(grid):
-            self._function(xp, scalar)(grid, how["block"], tuple(arguments[p.name] for p in self.parameters), shared_mem=int(how["shared_mem"](values)))
+            self._function(xp, scalar)(
+                grid,
+                how["block"],
+                tuple(arguments[p.name] for p in self.parameters),
+                shared_mem=int(how["shared_mem"](values)),
+            )
         return tuple(outputs.values()) if len(outputs) > 1 else first
 
     def _scalar_dtype(self, values: dict[str, Any]) -> Any:
@@ -176,7 +212,11 @@ class Kernel:
 
     def _input(self, xp: Any, p: Parameter, x: Any, scalar: Any) -> Any:
         if x.dtype != p.dtype(scalar):
-            raise KernelError(f"kernel {self.name}: {p.name} ({p.ctype}*) must be {p.dtype(scalar).name}, got {x.dtype.name}; cast it with .to()")
+            raise KernelError(
+                f"kernel {self.name}: {p.name} ({p.ctype}*) must be {p.dtype(scalar).name}, "
+                f"got {x.dtype.name}; "
+                "cast it with .to()"
+            )
         # A kernel sees an address only, so views with gaps are copied.
         return x if x.flags.c_contiguous else x.copy(order="C")
 
@@ -199,17 +239,28 @@ class Kernel:
     def _compile(self, xp: Any, scalar: Any) -> Any:
         with_header = "lucid.cuh" in self.source
         if scalar.name not in C_NAMES or with_header and scalar.name not in loader.MACRO:
-            raise KernelError(f"kernel {self.name}: is not made for {scalar.name}; scalar_t may be {', '.join(loader.MACRO if with_header else C_NAMES)}")
+            raise KernelError(
+                f"kernel {self.name}: is not made for {scalar.name}; scalar_t may be "
+                f"{', '.join(loader.MACRO if with_header else C_NAMES)}"
+            )
         element, accumulator = C_NAMES[scalar.name]
-        options = loader.options(scalar.name) if with_header else ("-std=c++17", f"-Dscalar_t={element}", f"-Daccum_t={accumulator}")
+        options = (
+            loader.options(scalar.name)
+            if with_header
+            else ("-std=c++17", f"-Dscalar_t={element}", f"-Daccum_t={accumulator}")
+        )
         try:
-            module = xp.RawModule(code=f'#line 1 "{self.place}"\n{self.source}', options=(*options, *self._how["options"]))
+            module = xp.RawModule(
+                code=f'#line 1 "{self.place}"\n{self.source}', options=(*options, *self._how["options"])
+            )
             return module.get_function(self.name)
         except Exception as error:  # CuPy's CompileException, or an error of the driver
-            log = str(getattr(error, "get_message", lambda: error)())
+            log = str(error.get_message() if hasattr(error, "get_message") else error)
             file, line, complaint = loader.first_error(log)
             where = f"{file}:{line}: " if file else ""
-            raise KernelError(f"kernel {self.name}: does not compile with scalar_t = {element}: {where}{complaint}") from error
+            raise KernelError(
+                f"kernel {self.name}: does not compile with scalar_t = {element}: {where}{complaint}"
+            ) from error
 
 
 def _read(source: str | Path) -> tuple[str, str]:
@@ -220,7 +271,9 @@ def _read(source: str | Path) -> tuple[str, str]:
     try:
         return path.read_text(), path.name
     except OSError as error:
-        raise KernelError(f"kernel: {path} cannot be read ({error.strerror}); pass CUDA source, or the path of a .cu file") from error
+        raise KernelError(
+            f"kernel: {path} cannot be read ({error.strerror}); pass CUDA source, or the path of a .cu file"
+        ) from error
 
 
 def _by_name(function: Named) -> Callable[[dict[str, Any]], Any]:
@@ -229,15 +282,25 @@ def _by_name(function: Named) -> Callable[[dict[str, Any]], Any]:
     return lambda values: function(*[values[n] for n in names])
 
 
-def _readers(kernel: str, what: str, given: Mapping[str, Named], parameters: tuple[Parameter, ...], outputs: bool) -> dict[str, Any]:
+def _readers(
+    kernel: str, what: str, given: Mapping[str, Named], parameters: tuple[Parameter, ...], outputs: bool
+) -> dict[str, Any]:
     allowed = [p.name for p in parameters if (p.is_output if outputs else not p.pointer)]
-    sizes = {p.name for p in parameters if p.is_input} | ({p.name for p in parameters if not p.pointer} if outputs else set())
+    sizes = {p.name for p in parameters if p.is_input} | (
+        {p.name for p in parameters if not p.pointer} if outputs else set()
+    )
     for name, function in given.items():
         if name not in allowed:
-            raise KernelError(f"kernel {kernel}: {what} names {name!r}, which is none of {', '.join(allowed) or 'its parameters'}")
+            raise KernelError(
+                f"kernel {kernel}: {what} names {name!r}, which is none of "
+                f"{', '.join(allowed) or 'its parameters'}"
+            )
         unknown = [n for n in inspect.signature(function).parameters if n not in sizes]
         if unknown:
-            raise KernelError(f"kernel {kernel}: {what}[{name!r}] takes {', '.join(unknown)}; it may name {', '.join(sorted(sizes))}")
+            raise KernelError(
+                f"kernel {kernel}: {what}[{name!r}] takes {', '.join(unknown)}; it may name "
+                f"{', '.join(sorted(sizes))}"
+            )
     return {name: _by_name(function) for name, function in given.items()}
 
 
@@ -251,7 +314,9 @@ def _signed(function: Named, signature: inspect.Signature) -> Named:
 
 
 def _register(op: Op) -> None:
-    """Nothing; `F.<name>` finds the kernel, in the place of an earlier kernel of that name (a cell that is run again)."""
+    """Nothing; `F.<name>` finds the kernel, in the place of an earlier kernel of that name (a cell that is
+    run again).
+    """
     present = OPS.get(op.name)
     if present is not None and present.module != __name__:
         raise KernelError(f"kernel {op.name}: lucid has an operation of that name; give the kernel another")

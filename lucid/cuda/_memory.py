@@ -1,6 +1,7 @@
 """Memory figures of CUDA devices. All in bytes.
 
-Arrays come from CuPy's pool, which keeps freed blocks: `allocated` is what arrays hold, `reserved` what the pool has from the driver.
+Arrays come from CuPy's pool, which keeps freed blocks: `allocated` is what arrays hold, `reserved` what the
+pool has from the driver.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ def memory_allocated(device: Any = None) -> int:
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that arrays held at once since the last `reset_peak_memory_stats`; exact to 1/64 (it is at least 98.4 % of the true peak)."""
+    """The most bytes that arrays held at once since the last `reset_peak_memory_stats`; exact to 1/64 (it is
+    at least 98.4 % of the true peak).
+    """
     return int(backend(device).memory()["peak"])
 
 
@@ -42,13 +45,17 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 
 def empty_cache() -> None:
-    """Nothing; cached blocks go back to the driver, for other processes. It does not make more room for this one."""
+    """Nothing; cached blocks go back to the driver, for other processes. It does not make more room for this
+    one.
+    """
     if is_available():
         backend().release()
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-    """Nothing; the pool takes at most this share of the device's memory (then OutOfMemoryError); 0 for no limit."""
+    """Nothing; the pool takes at most this share of the device's memory (then OutOfMemoryError); 0 for no
+    limit.
+    """
     if not 0.0 <= fraction <= 1.0:
         raise ValueError(f"set_per_process_memory_fraction: expected a fraction in [0, 1], got {fraction}")
     chosen = backend(device)

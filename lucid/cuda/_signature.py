@@ -11,7 +11,8 @@ import numpy as np
 from ..errors import KernelError
 from ..storage.dtype import as_dtype
 
-# C type -> dtype; None: the dtype of the first scalar_t input ("accum_t": float32 for the 16-bit floats, else the same).
+# C type -> dtype; None: the dtype of the first scalar_t input ("accum_t": float32 for the 16-bit floats, else
+# the same).
 TYPES: dict[str, str | None] = {
     "scalar_t": None,
     "accum_t": None,
@@ -40,7 +41,10 @@ C_NAMES: dict[str, tuple[str, str]] = {
     "bool": ("bool", "int"),
 }
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-_KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_KERNEL = re.compile(
+    r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?"
+    r"(\w+)\s*\(([^)]*)\)"
+)
 _LUCID_KERNEL = re.compile(r"\bKERNEL\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
 
 
@@ -54,7 +58,8 @@ class Parameter:
     const: bool
 
     def __str__(self) -> str:
-        return f"{'const ' if self.const and self.pointer else ''}{self.ctype}{'*' if self.pointer else ''} {self.name}"
+        const, star = "const " if self.is_input else "", "*" if self.pointer else ""
+        return f"{const}{self.ctype}{star} {self.name}"
 
     @property
     def is_input(self) -> bool:
@@ -80,14 +85,20 @@ class Parameter:
 
 
 def parameters_of(source: str, name: str | None) -> tuple[str, tuple[Parameter, ...]]:
-    """(name of the kernel, its parameters). Raises KernelError when there is none, several without `name`, or a type is not known."""
+    """(name of the kernel, its parameters). Raises KernelError when there is none, several without `name`, or
+    a type is not known.
+    """
     text = _COMMENT.sub(" ", source)
     found = dict(_KERNEL.findall(text)) | dict(_LUCID_KERNEL.findall(text))
     if not found:
-        raise KernelError('kernel: expected CUDA source with an extern "C" __global__ void function, found none')
+        raise KernelError(
+            'kernel: expected CUDA source with an extern "C" __global__ void function, found none'
+        )
     if name is None:
         if len(found) > 1:
-            raise KernelError(f"kernel: the source has {len(found)} kernels ({', '.join(found)}); say which with name=")
+            raise KernelError(
+                f"kernel: the source has {len(found)} kernels ({', '.join(found)}); say which with name="
+            )
         name = next(iter(found))
     if name not in found:
         raise KernelError(f"kernel: the source has no kernel {name!r}, it has {', '.join(found)}")
@@ -100,8 +111,8 @@ def _parameter(kernel: str, text: str) -> Parameter:
     ctype = {"long long int": "long long", "int64_t": "long long"}.get(ctype, ctype)
     if ctype not in TYPES or words.count("*") > 1 or not name.isidentifier():
         raise KernelError(
-            f"kernel {kernel}: parameter {' '.join(text.split())!r} has a type that cannot be passed; use one of {', '.join(TYPES)}, "
-            "by value or as a pointer (const for inputs)"
+            f"kernel {kernel}: parameter {' '.join(text.split())!r} has a type that cannot be passed; "
+            f"use one of {', '.join(TYPES)}, by value or as a pointer (const for inputs)"
         )
     return Parameter(name, ctype, pointer, bool(re.search(r"\bconst\b", text)))
 
@@ -112,5 +123,8 @@ def number(kernel: str, parameter: Parameter, value: Any, scalar: Any) -> Any:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if int(value) != value or not limits.min <= value <= limits.max:
-            raise KernelError(f"kernel {kernel}: {parameter.name} ({parameter.ctype}) must be a whole number in [{limits.min}, {limits.max}], got {value}")
+            raise KernelError(
+                f"kernel {kernel}: {parameter.name} ({parameter.ctype}) must be a whole number in "
+                f"[{limits.min}, {limits.max}], got {value}"
+            )
     return dtype.type(value)

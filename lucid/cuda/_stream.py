@@ -9,11 +9,12 @@ from ._device import backend
 
 
 class Stream:
-    """A queue of work on a device. Work of different streams may overlap; order between them is made by events.
+    """A queue of work on a device. Work of different streams may overlap; order between them is made by
+    events.
 
-    Usable in a `with` statement, where it is the current stream: every operation, transfer and kernel of this thread is queued on it. A backward
-    pass runs on the stream that is current when it is called. `cupy` is CuPy's stream; memory that one stream frees
-    is reused on that stream only.
+    Usable in a `with` statement, where it is the current stream: every operation, transfer and kernel of this
+    thread is queued on it. A backward pass runs on the stream that is current when it is called. `cupy` is
+    CuPy's stream; memory that one stream frees is reused on that stream only.
     """
 
     def __init__(self, device: Any = None, priority: int = 0, *, cupy: Any = None) -> None:
@@ -38,7 +39,10 @@ class Stream:
         self.cupy.__exit__(*error)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and (self.device, self.cuda_stream) == (other.device, other.cuda_stream)
+        return isinstance(other, Stream) and (self.device, self.cuda_stream) == (
+            other.device,
+            other.cuda_stream,
+        )
 
     def __hash__(self) -> int:
         return hash((self.device, self.cuda_stream))
@@ -89,11 +93,17 @@ class ExternalStream(Stream):
 
 
 class Event:
-    """A point in the work of a stream. enable_timing: keep its time, for `elapsed_time`. blocking: let the waiting thread sleep."""
+    """A point in the work of a stream. enable_timing: keep its time, for `elapsed_time`. blocking: let the
+    waiting thread sleep.
+    """
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
         self._cuda = backend().xp.cuda
-        self.cupy = self._cuda.Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess)
+        self.cupy = self._cuda.Event(
+            block=blocking, disable_timing=not enable_timing, interprocess=interprocess
+        )
         self._timed, self._recorded = enable_timing, False
 
     def record(self, stream: Stream | None = None) -> None:
@@ -122,7 +132,9 @@ class Event:
         for name, event in (("the start event", self), ("the end event", end_event)):
             if not event._timed or not event._recorded:
                 missing = "made with enable_timing=True" if not event._timed else "recorded"
-                raise LucidError(f"elapsed_time: expected two timed, recorded events, but {name} was not {missing}")
+                raise LucidError(
+                    f"elapsed_time: expected two timed, recorded events, but {name} was not {missing}"
+                )
         return float(self._cuda.get_elapsed_time(self.cupy, end_event.cupy))
 
 

@@ -1,7 +1,7 @@
 """einops on tensors: `rearrange`, `reduce`, `repeat`, `pack`, `einsum`, with gradients.
 
-einops asks every subclass of its AbstractBackend that exists when it first meets a type. This one is made when einops is imported,
-before or after lucid; lucid itself does not import it.
+einops asks every subclass of its AbstractBackend that exists when it first meets a type. This one is made when
+einops is imported, before or after lucid; lucid itself does not import it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Watch:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != _MODULE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is not None:
@@ -101,4 +101,4 @@ class _Watch:
 if _MODULE in sys.modules:
     _register(sys.modules[_MODULE])
 else:
-    sys.meta_path.insert(0, _Watch())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Watch())

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
+from ..ops.bounds import tally
 from ..ops.embedding import check_indices
 from ..tensor import Tensor, _wrap
 from .registry import public
@@ -99,7 +100,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     total = F.embedding_backward(rows, _wrap(bags, backend), count)
     if mode == "sum":
         return total
-    sizes = backend.xp.maximum(backend.xp.bincount(bags, minlength=count), 1).astype(rows.dtype)
+    sizes = backend.xp.maximum(tally(backend.xp, bags, count), 1).astype(rows.dtype)
     return total / _wrap(sizes.reshape(-1, 1), backend)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..autograd import inplace as _inplace
 from ..autograd.record import recorder
-from ..ops.registry import OPS
+from ..ops.registry import OPS, Op
 from ..tensor import Tensor
 
 _OPERATORS = {
@@ -81,29 +82,23 @@ class LazyMethod:
         return function if instance is None else function.__get__(instance, owner)
 
 
+def _written(op: Op) -> Callable[..., Any]:
+    return _inplace.method(recorder(op), f"{op.name}_")
+
+
 def attach() -> None:
     """Nothing; gives `Tensor` the methods and operators of the ops."""
-
     for op in OPS.values():
         if op.method and op.method not in vars(Tensor):
-            setattr(Tensor, op.method, LazyMethod(op.method, lambda op=op: recorder(op)))  # type: ignore[misc]
+            setattr(Tensor, op.method, LazyMethod(op.method, partial(recorder, op)))
         if op.inplace and f"{op.name}_" not in vars(Tensor):
-            setattr(
-                Tensor,
-                f"{op.name}_",
-                LazyMethod(f"{op.name}_", lambda op=op: _inplace.method(recorder(op), f"{op.name}_")),
-            )  # type: ignore[misc]
+            setattr(Tensor, f"{op.name}_", LazyMethod(f"{op.name}_", partial(_written, op)))
     for name, methods in _OPERATORS.items():
         for m in methods:
             # Python calls x.__radd__(y) for y + x; these ops are symmetric, so both are the op itself.
-            setattr(Tensor, m, LazyMethod(m, lambda name=name: recorder(OPS[name])))  # type: ignore[misc]
+            setattr(Tensor, m, LazyMethod(m, partial(recorder, OPS[name])))
     for m, name in _INPLACE_OPERATORS.items():
-        if name in OPS:
-            setattr(
-                Tensor,
-                m,
-                LazyMethod(m, lambda name=name: _inplace.method(recorder(OPS[name]), f"{name}_")),
-            )  # type: ignore[misc]
+        setattr(Tensor, m, LazyMethod(m, partial(_written, OPS[name])))
 
 
 attach()

@@ -1,7 +1,8 @@
 """What other libraries ask a tensor for: NumPy's functions, the array API namespace, einops.
 
-NumPy functions run on the data of tensors that do not require grad and return tensors. Those that require grad are refused, since
-their history would be lost; only NumPy's operators (`array * x` calls `np.multiply`) become the recorded operation.
+NumPy functions run on the data of tensors that do not require grad and return tensors. Tensors that require grad
+are refused, since their history would be lost; only NumPy's operators (`array * x` calls `np.multiply`) become the
+recorded operation.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ _WRITERS = frozenset((np.copyto, np.put, np.place, np.putmask, np.fill_diagonal,
 
 
 def _unwrapped(name: str, value: Any, found: list[Tensor]) -> Any:
-    """`value` with the arrays of its tensors, which are noted in `found`; GradError for one that requires grad."""
+    """`value` with its tensors' arrays; notes the tensors in `found`. GradError if one requires grad."""
     if isinstance(value, TensorImpl):
         if value.requires_grad:
             raise GradError(
-                f"{name}: the tensor ({describe(value)}) requires grad, and NumPy's functions record nothing; use the "
-                "function of lucid, or x.detach()"
+                f"{name}: the tensor ({describe(value)}) requires grad, and NumPy's functions record nothing; use "
+                "the function of lucid, or x.detach()"
             )
         found.append(value)  # type: ignore[arg-type]
         return value.storage.array
@@ -89,7 +90,9 @@ def _function_of(name: str, module: str, fallback: Any, tensor: Tensor) -> Calla
         where = getattr(where, part, None)
     found = getattr(where, name, None)
     if found is None:
-        raise DtypeError(f"np.{name}: the arrays of {tensor.device} have no such function; use x.cpu().numpy()")
+        raise DtypeError(
+            f"np.{name}: the arrays of {tensor.device} have no such function; use x.cpu().numpy()"
+        )
     return found
 
 

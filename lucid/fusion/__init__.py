@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 from ..autograd import engine as _engine
+from .explain import Explanation as Explanation
+from .explain import explain as explain
+from .fuse import fuse as fuse
 from .patterns import Pattern as Pattern
 from .patterns import register_pattern as register_pattern
 from .rewrite import find_groups as find_groups

@@ -55,11 +55,11 @@ def match(order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
 
-    def free(n: Node | None) -> bool:
-        """Whether a node behind an edge may be absorbed."""
+    def free(n: Node | None, inside: int) -> bool:
+        """Whether a node to which `inside` edges of the group lead may be absorbed."""
         if n is None or n in taken or n not in counts or n.__class__ is AccumulateGrad:
             return False
-        why = refusal(n, counts[n], wanted)
+        why = refusal(n, counts[n] - inside, wanted)
         if why is not None and report is not None:
             report(n, why)
         return why is None
@@ -89,7 +89,7 @@ def _follow(n: FuncOp, pattern: Pattern, free: Any) -> tuple[FuncOp, ...] | None
     nodes = [n]
     for name in pattern.chain[1:]:
         edges = [e for e in nodes[-1].edges if e is not None]
-        if len(edges) != 1 or edges[0].__class__ is not FuncOp or edges[0].plan.op.name != name or not free(edges[0]):  # type: ignore[attr-defined]
+        if len(edges) != 1 or edges[0].__class__ is not FuncOp or edges[0].plan.op.name != name or not free(edges[0], 1):  # type: ignore[attr-defined]
             return None
         nodes.append(edges[0])  # type: ignore[arg-type]
     return tuple(nodes)
@@ -100,16 +100,24 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
     if not head.plan.pointwise:
         return None
     nodes, stack = [head], [head]
+    edges: dict[Node, int] = {}  # edges that lead from the run to a node behind it
+    blocked: set[Node] = set()
     while stack:
         n = stack.pop()
         for k, e in enumerate(n.edges):
-            if e.__class__ is FuncOp and e.plan.pointwise and may_pass(n, k) and e.F is head.F and free(e):  # type: ignore[union-attr]
+            if e.__class__ is not FuncOp or not e.plan.pointwise or e.F is not head.F or not may_pass(n, k):  # type: ignore[union-attr]
+                if e is not None:
+                    blocked.add(e)
+                continue
+            edges[e] = edges.get(e, 0) + 1  # type: ignore[index, arg-type]
+            # Asked again at each edge: `b * b` leads to b twice, and b joins at the second.
+            if e not in blocked and free(e, edges[e]):  # type: ignore[index]
                 nodes.append(e)  # type: ignore[arg-type]
                 stack.append(e)  # type: ignore[arg-type]
     nodes.sort(key=lambda n: -n.sequence_nr)
     region = Region(nodes)
     if len(region.outputs) == 1:
         n, k, e = region.outputs[0]
-        if e.__class__ is FuncOp and e.plan.op.name in TAILS and may_pass(n, k) and free(e):  # type: ignore[attr-defined]
+        if e.__class__ is FuncOp and e.plan.op.name in TAILS and may_pass(n, k) and free(e, 1):  # type: ignore[attr-defined]
             return RunGroup(Region(nodes, e))  # type: ignore[arg-type]
     return RunGroup(region) if len(nodes) >= MIN_RUN else None

@@ -1,6 +1,6 @@
 """One function per use of a kernel: its launch shape, temporaries and results, from raw arrays.
 
-`launch` is a Launcher (or, in tests, its stand-in on the simulator): called with name, grid, block, arguments; offers `empty`, `address`, `sms`, `flag`. All
+`launch` is a Launcher (or, in tests, its stand-in on the simulator): called with name, grid, block, arguments; offers `empty`, `zeros`, `address`, `sms`. All
 arrays are C-contiguous, of one dtype where not said otherwise, and not empty; the registrations in `ops/cuda_kernels.py` see to that. Rows have at most
 2^30 columns.
 """
@@ -161,22 +161,23 @@ def softmax_backward(launch: Any, name: str, g: Any, out: Any) -> Any:
     return dx
 
 
-def cross_entropy(launch: Any, x: Any, target: Any, weight: Any, ignore_index: int, smoothing: float, reduction: str) -> tuple[Any, Any]:
-    """(loss, saved): x [rows, cols], target int64 [rows], weight [cols] or None. saved: [2 rows + 1] in the accumulator's dtype, for the backward pass.
+def cross_entropy(launch: Any, x: Any, target: Any, weight: Any, ignore_index: int, smoothing: float, reduction: str) -> tuple[Any, Any, Any]:
+    """(loss, saved, flag): x [rows, cols], target int64 [rows], weight [cols] or None. saved: [2 rows + 1] in the accumulator's dtype, for the backward pass.
 
-    loss is 0-d, or [rows] for "none". A target out of range gives NaN and sets launch.flag.
+    loss is 0-d, or [rows] for "none". flag: uint64 [1]: 0, or the bits of a target out of range, whose loss and gradient are NaN.
     """
     rows, cols = x.shape
     wide, threads = accumulator(x.dtype), row_threads(cols)
     saved, losses, counted = launch.empty(2 * rows + 1, wide), launch.empty(rows, wide), launch.empty(rows, wide)
+    flag = launch.zeros(1, "uint64")
     launch("cross_entropy", *by_rows(launch, rows, threads),
-           (x, target, weight, losses, counted, saved[:rows], saved[rows:2 * rows], launch.flag, smoothing, ignore_index, rows, cols), x.dtype,
+           (x, target, weight, losses, counted, saved[:rows], saved[rows:2 * rows], flag, smoothing, ignore_index, rows, cols), x.dtype,
            (f"LUCID_THREADS={threads}", *form(launch, x, weight, cols=cols)))
     if reduction == "none":
-        return losses.astype(x.dtype, copy=False), saved
+        return losses.astype(x.dtype, copy=False), saved, flag
     out = launch.empty((), x.dtype)
     launch("cross_entropy_finish", (1,), (512,), (losses, counted, out, saved[2 * rows:], int(reduction == "mean"), rows), x.dtype, ("LUCID_THREADS=512",))
-    return out, saved
+    return out, saved, flag
 
 
 def cross_entropy_backward(launch: Any, g: Any, x: Any, target: Any, weight: Any, saved: Any, ignore_index: int, smoothing: float, reduction: str) -> Any:
@@ -190,13 +191,14 @@ def cross_entropy_backward(launch: Any, g: Any, x: Any, target: Any, weight: Any
     return dx
 
 
-def cross_entropy_gradient(launch: Any, g: Any, x: Any, target: Any, weight: Any, ignore_index: int, smoothing: float, inplace: bool = False) -> tuple[Any, Any]:
-    """(losses [rows], dx) in one pass, for a known gradient g [1] (accumulator's dtype) of every row's loss. inplace: dx overwrites x."""
+def cross_entropy_gradient(launch: Any, g: Any, x: Any, target: Any, weight: Any, ignore_index: int, smoothing: float, inplace: bool = False) -> tuple[Any, Any, Any]:
+    """(losses [rows], dx, flag) in one pass, for a known gradient g [1] (accumulator's dtype) of every row's loss. inplace: dx overwrites x."""
     rows, cols = x.shape
     threads, losses, dx = row_threads(cols), launch.empty(rows, accumulator(x.dtype)), x if inplace else launch.empty(x.shape, x.dtype)
-    launch("cross_entropy_gradient", *by_rows(launch, rows, threads), (g, x, target, weight, losses, dx, launch.flag, smoothing, ignore_index, rows, cols),
+    flag = launch.zeros(1, "uint64")
+    launch("cross_entropy_gradient", *by_rows(launch, rows, threads), (g, x, target, weight, losses, dx, flag, smoothing, ignore_index, rows, cols),
            x.dtype, (f"LUCID_THREADS={threads}", *form(launch, x, weight, cols=cols)))
-    return losses, dx
+    return losses, dx, flag
 
 
 # ---- norms ----

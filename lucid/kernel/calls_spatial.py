@@ -111,24 +111,31 @@ def _windows(size: Shape, count: Shape, kernel: Shape, stride: Shape, padding: S
     return (*_three(size, 1), *_three(count, 1), *_three(kernel, 1), *_three(stride, 1), *_three(padding, 0), *_three(dilation, 1))
 
 
-def _over_windows(launch: Any, name: str, given: Arrays, out: Any, options: Shape, windows: Shape, extra: Arrays = (), **sizes: int) -> None:
-    launch(name, *flat(launch, out.size, 1), (*given, out, *extra, *options, out.size, *windows), out.dtype, **sizes)
+def _over_windows(launch: Any, name: str, given: Arrays, out: Any, options: Shape, windows: Shape, extra: Arrays = (), macros: tuple[str, ...] = (),
+                  **sizes: int) -> None:
+    launch(name, *flat(launch, out.size, 1), (*given, out, *extra, *options, out.size, *windows), out.dtype, macros, **sizes)
+
+
+def _cells(window: Any) -> tuple[str, ...]:
+    return ("LUCID_SMALL",) if window.dtype.itemsize == 1 else ()
 
 
 def max_pool(launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> tuple[Any, Any]:
-    """(out, window): the largest cell of each window and its number within the window, int32."""
+    """(out, window): the largest cell of each window and its number within the window, int8 for windows of up to 127 cells, else int32."""
     n = len(kernel)
     out = launch.empty((*x.shape[:x.ndim - n], *count), x.dtype)
-    window = launch.empty(out.shape, "int32")
-    _over_windows(launch, "max_pool", (x,), out, (), _windows(x.shape[x.ndim - n:], count, kernel, stride, padding, dilation), (window,), inputs=x.size)
+    window = launch.empty(out.shape, "int8" if prod(kernel) <= 127 else "int32")
+    _over_windows(launch, "max_pool", (x,), out, (), _windows(x.shape[x.ndim - n:], count, kernel, stride, padding, dilation), (window,), _cells(window),
+                  inputs=x.size)
     return out, window
 
 
 def max_pool_backward(launch: Any, g: Any, window: Any, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
-    """dx [..., *size]: g at the cells that the windows found largest. window: int32."""
+    """dx [..., *size]: g at the cells that the windows found largest. window: int8 or int32."""
     n = len(kernel)
     dx = launch.empty((*g.shape[:g.ndim - n], *size), g.dtype)
-    _over_windows(launch, "max_pool_backward", (g, window), dx, (), _windows(size, g.shape[g.ndim - n:], kernel, stride, padding, dilation), outputs=g.size)
+    _over_windows(launch, "max_pool_backward", (g, window), dx, (), _windows(size, g.shape[g.ndim - n:], kernel, stride, padding, dilation), (),
+                  _cells(window), outputs=g.size)
     return dx
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..errors import IndexRangeError, KernelError
+from ..errors import KernelError
 from . import loader
 from .specs import KERNELS, Argument, Kernel
 
 NULL = np.uintp(0)
 _SCALARS = {"i32": np.int32, "i64": np.int64, "u64": np.uint64}
-_ARRAYS = {"u8": ("uint8", "bool"), "i32": ("int32",), "i64": ("int64",), "u64": ("uint64",)}
+_ARRAYS = {"W": ("int8", "int32"), "u8": ("uint8", "bool"), "i32": ("int32",), "i64": ("int64",), "u64": ("uint64",)}
 _DTYPES = {"float64": np.dtype("float64"), "float32": np.dtype("float32"), "float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _BITS = {np.int32: 31, np.int64: 63, np.uint64: 64}
 
@@ -33,7 +33,6 @@ class Launcher:
     def __init__(self, backend: Any) -> None:
         self.backend, self.xp = backend, backend.xp
         self.sms = int(backend.properties()["multiProcessorCount"])
-        self._flag: Any = None
 
     def __call__(self, name: str, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], dtype: Any,
                  defines: tuple[str, ...] = (), **sizes: int) -> None:
@@ -51,26 +50,13 @@ class Launcher:
         """An uninitialised array on the device."""
         return self.xp.empty(shape, dtype)
 
+    def zeros(self, shape: Any, dtype: Any) -> Any:
+        """An array of zeros on the device."""
+        return self.xp.zeros(shape, dtype)
+
     def upload(self, x: Any) -> Any:
         """A copy of a NumPy array on the device."""
         return self.backend.from_numpy(x)
-
-    @property
-    def flag(self) -> Any:
-        """int32 [1] on the device, where kernels leave word of a bad index: 1 + the row; see `check_flag`."""
-        if self._flag is None:
-            self._flag = self.xp.zeros(1, "int32")
-        return self._flag
-
-    def check_flag(self) -> None:
-        """Nothing; raises IndexRangeError when a kernel met a class index out of range since the last check. Waits for the device."""
-        if self._flag is None:
-            return
-        row = int(self._flag[0])
-        if row:
-            self._flag[...] = 0
-            raise IndexRangeError(f"cross_entropy: the target of row {row - 1} lies outside the classes (a loss and gradient of NaN came of it); "
-                                  "check targets against the number of logits, or pass ignore_index")
 
 
 _launchers: dict[Any, Launcher] = {}
@@ -119,7 +105,7 @@ def _scalar(kernel: Kernel, argument: Argument, value: Any, dtype: Any) -> Any:
     return kind(value)
 
 
-def _check_array(kernel: Kernel, argument: Argument, value: Any, dtype: Any, names: dict[str, int], ndarray: type) -> None:
+def _check_array(kernel: Kernel, argument: Argument, value: Any, dtype: Any, names: dict[str, int], ndarray: type[Any]) -> None:
     if not isinstance(value, ndarray):
         raise KernelError(f"kernel {kernel.name}: {argument.name} must be a device array, got {type(value).__name__}")
     expected = (dtype.name,) if argument.kind == "T" else (accumulator(dtype).name,) if argument.kind == "A" else _ARRAYS[argument.kind]

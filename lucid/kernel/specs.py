@@ -1,7 +1,7 @@
 """The kernels as data: one row per kernel, read by the launcher (checks), the tests, ci/kernels and the roofline.
 
 `arguments` names each parameter in order: `name type[size]`, a `*` before a name that the kernel writes, a `?` after one that may be null.
-Types: T the element type, A its accumulator (float32; float64 for float64), u8 i32 i64 u64. Sizes are products of integer arguments, or of names that
+Types: T the element type, A its accumulator (float32; float64 for float64), W int8 or int32 as the macros say, u8 i32 i64 u64. Sizes are products of integer arguments, or of names that
 the launch gives (`G`, `blocks`); where a name is not known the size is not checked. `bytes` is the traffic that the kernel cannot avoid, in the same
 names and s, a: the sizes of T and A.
 """
@@ -15,13 +15,14 @@ from typing import Any
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh")
 
+_CELLS = ((), ("LUCID_SMALL",))
 _ROW_THREADS = (("LUCID_THREADS=32",), ("LUCID_THREADS=256",), ("LUCID_THREADS=512",))
 # Threads and elements per thread of norm_backward, smallest rows first. float64 has no room in registers for 16 elements in 512 threads.
 NORM_SHAPES = ((32, 8), (128, 8), (256, 8), (256, 16), (512, 16))
 NORM_SHAPES_64 = ((32, 8), (128, 8), (256, 8), (512, 8))
 _NORM = tuple((f"LUCID_THREADS={t}", f"LUCID_ELEMENTS={e}") for t, e in dict.fromkeys(NORM_SHAPES + NORM_SHAPES_64))
 
-_ARGUMENT = re.compile(r"(\*?)(\w+)(\??) (T|A|u8|i32|i64|u64)(?:\[([^\]]*)\])?")
+_ARGUMENT = re.compile(r"(\*?)(\w+)(\??) (T|A|W|u8|i32|i64|u64)(?:\[([^\]]*)\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ DATA = (
            f"{_G}, out T[rows*cols], *dx T[rows*cols], rows i64, cols i32", "3*rows*cols*s", variants=_ROW_THREADS, wide=3),
 
     Kernel("cross_entropy", "cross_entropy.cu", "cross_entropy",
-           f"{_X}, target i64[rows], weight? T[cols], *loss A[rows], *counted A[rows], *lse A[rows], *all A[rows], *flag i32[1], smoothing A, "
+           f"{_X}, target i64[rows], weight? T[cols], *loss A[rows], *counted A[rows], *lse A[rows], *all A[rows], *flag u64[1], smoothing A, "
            "ignore_index i64, rows i64, cols i32", "rows*cols*s", variants=_ROW_THREADS),
     Kernel("cross_entropy_finish", "cross_entropy.cu", "cross_entropy_finish",
            "loss A[rows], counted A[rows], *out T[1], *total A[1], mean i32, rows i64", "2*rows*a", variants=(("LUCID_THREADS=512",),), vector=False, wide=0),
@@ -122,7 +123,7 @@ DATA = (
            f"g T[rows if per_row else 1], {_X}, target i64[rows], weight? T[cols], lse A[rows], all A[rows], total? A[1], *dx T[rows*cols], smoothing A, ignore_index i64, per_row i32, "
            "rows i64, cols i32", "2*rows*cols*s", variants=_ROW_THREADS),
     Kernel("cross_entropy_gradient", "cross_entropy.cu", "cross_entropy_gradient",
-           f"g A[1], {_X}, target i64[rows], weight? T[cols], *loss A[rows], *dx T[rows*cols], *flag i32[1], smoothing A, ignore_index i64, rows i64, "
+           f"g A[1], {_X}, target i64[rows], weight? T[cols], *loss A[rows], *dx T[rows*cols], *flag u64[1], smoothing A, ignore_index i64, rows i64, "
            "cols i32", "2*rows*cols*s", variants=_ROW_THREADS),
 
     *(kernel for prefix, defines in (("layer", ()), ("rms", ("LUCID_RMS",))) for kernel in (
@@ -170,9 +171,9 @@ DATA = (
     Kernel("index_add_atomic", "segment.cu", "index_add_atomic",
            "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, cols i64", "3*n*cols*s", vector=False, wide=0),
 
-    Kernel("max_pool", "pool.cu", "max_pool", f"x T[inputs], *out T[n], *window i32[n], n i64, {_WINDOWS}", "(inputs+n)*s+4*n", vector=False, wide=0),
+    Kernel("max_pool", "pool.cu", "max_pool", f"x T[inputs], *out T[n], *window W[n], n i64, {_WINDOWS}", "(inputs+n)*s+n", variants=_CELLS, vector=False, wide=0),
     Kernel("max_pool_backward", "pool.cu", "max_pool_backward",
-           f"g T[outputs], window i32[outputs], *dx T[n], n i64, {_WINDOWS}", "(n+outputs)*s+4*outputs", vector=False, wide=0),
+           f"g T[outputs], window W[outputs], *dx T[n], n i64, {_WINDOWS}", "(n+outputs)*s+outputs", variants=_CELLS, vector=False, wide=0),
     Kernel("avg_pool", "pool.cu", "avg_pool", f"x T[inputs], *out T[n], padded i32, divisor i32, n i64, {_WINDOWS}", "(inputs+n)*s", vector=False, wide=0),
     Kernel("avg_pool_backward", "pool.cu", "avg_pool_backward",
            f"g T[outputs], *dx T[n], padded i32, divisor i32, n i64, {_WINDOWS}", "(n+outputs)*s", vector=False, wide=0),

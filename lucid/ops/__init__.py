@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 MODULES = ("arithmetic", "basic", "pointwise", "pointwise_binary", "activation", "special", "reduce", "scan", "shape", "index", "scatter", "sort", "linear", "linalg", "fft", "conv", "pool", "interpolate",
-           "softmax", "norm", "loss", "ctc", "attention", "embedding", "random", "rnn")
+           "softmax", "norm", "loss", "ctc", "attention", "embedding", "random", "rnn", "cuda_kernels", "cuda_kernels_spatial")
 
 for _name in MODULES:
     try:

@@ -290,19 +290,19 @@ def conj(xp, x):
 conj.grad(x=lambda F, g: F.conj(g))
 
 
-@op(view="maybe", pointwise=True, public=False, samples=[Sample((2, 3), complex=True)])
+@op(view="maybe", pointwise=True, public=False, samples=[Sample((2, 3), complex=True), Sample((), complex=True)])
 def real(xp, x):
     """Real part; real arrays as they are."""
-    return xp.ascontiguousarray(x.real) if x.dtype.kind == "c" else x
+    return x.real.copy() if x.dtype.kind == "c" else x
 
 
 real.grad(x=lambda F, g, x_dtype: F.cast(g, x_dtype))
 
 
-@op(pointwise=True, public=False, samples=[Sample(A((2, 3), dtype="complex128"))])
+@op(pointwise=True, public=False, samples=[Sample(A(n, dtype="complex128")) for n in ((2, 3), ())])
 def imag(xp, x):
     """Imaginary part; zeros for real arrays."""
-    return xp.ascontiguousarray(x.imag) if x.dtype.kind == "c" else xp.zeros_like(x)
+    return x.imag.copy() if x.dtype.kind == "c" else xp.zeros_like(x)
 
 
 imag.grad(x=lambda F, g: g * 1j)

@@ -1,4 +1,6 @@
-"""Range checks of indices: at once on the CPU, without waiting on a GPU (storage/deferred.py)."""
+"""Indices: their range, checked at once on the CPU and without waiting on a GPU (storage/deferred.py), and
+their counts.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ def waits_not(xp: Any) -> bool:
 
 
 def in_range(xp: Any, index: Any, low: int, high: int, error: Callable[[int], Exception]) -> Any:
-    """`index` (integers), all in [low, high). Raises error(bad index) otherwise: on the CPU at once, on a GPU at the next read of the device.
+    """`index` (integers), all in [low, high). Raises error(bad index) otherwise: on the CPU at once, on a GPU
+    at the next read of the device.
 
     Until then what was out of range points to the nearest end, so that no kernel reaches outside its arrays.
     """
@@ -32,3 +35,15 @@ def in_range(xp: Any, index: Any, low: int, high: int, error: Callable[[int], Ex
 def clamped(xp: Any, index: Any, low: int, high: int) -> Any:
     """What `in_range` gave for an index that was checked in the forward pass: nothing is checked here."""
     return index if high <= low or not waits_not(xp) else xp.clip(index, low, high - 1)
+
+
+def tally(xp: Any, index: Any, size: int) -> Any:
+    """int64 [size]: how often each of 0 .. size - 1 occurs in `index`. CuPy's bincount would wait for the
+    largest.
+    """
+    if xp.__name__ == "numpy":
+        return xp.bincount(index.reshape(-1), minlength=size)
+    count = xp.zeros(size, "int64")
+    if index.size:
+        xp.add.at(count, index.reshape(-1), 1)
+    return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
-from .bounds import clamped, in_range
+from .bounds import clamped, in_range, tally
 from .common import is_low
 from .pointwise import wide
 from .registry import A, Sample, op
@@ -47,7 +47,7 @@ def _row_factors(xp: Any, indices: Any, rows: int, padding_idx: int, scale_grad_
     # What multiplies the gradient of each index, or None for 1.
     factors = None
     if scale_grad_by_freq and indices.size:
-        factors = 1.0 / xp.bincount(indices.reshape(-1), minlength=rows)[indices]
+        factors = 1.0 / tally(xp, indices, rows)[indices]
     if padding_idx >= 0:
         kept = indices != padding_idx
         factors = kept if factors is None else factors * kept

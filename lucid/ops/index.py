@@ -24,8 +24,8 @@ _ROWS = A(value=[0, 2, 2, 1])
 def check_range(name: str, xp: Any, index: Any, size: int, dim: int, wrap: bool = False) -> Any:
     """`index` as int64 in [0, size); with `wrap`, negative positions count from the end.
 
-    Raises IndexRangeError on every device, on a GPU without waiting for it (`bounds.in_range`): CuPy would wrap
-    silently.
+    Raises IndexRangeError on every device, on a GPU without waiting for it (`bounds.in_range`): CuPy would
+    wrap silently.
     """
     if index.dtype.kind not in "iu":
         raise DtypeError(f"{name}: expected an index of integers, got {index.dtype.name}; convert it with "
@@ -33,7 +33,8 @@ def check_range(name: str, xp: Any, index: Any, size: int, dim: int, wrap: bool 
     index = index.astype("int64", copy=False)
     low = -size if wrap else 0
     index = in_range(xp, index, low, size, lambda bad: IndexRangeError(
-        f"{name}: index {bad} is out of range for dim {dim} of size {size}; expected {low} <= index < {size}"))
+        f"{name}: index {bad} is out of range for dim {dim} of size {size}; expected {low} <= index < "
+        f"{size}"))
     if not wrap or (xp.__name__ == "numpy" and not (index < 0).any()):
         return index
     return xp.where(index < 0, index + size, index)

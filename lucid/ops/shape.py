@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np  # for references only: forwards use xp
 
 from ..errors import IndexRangeError, ShapeError
+from .bounds import tally
 from .common import Dim, Shape, normalize_dim, normalize_dims
 from .index import sum_rows
 from .registry import A, Sample, op
@@ -538,7 +539,7 @@ def as_strided_sum(xp, src, source: tuple, target: tuple, owner: tuple):
     low = min(bounds(g)[0] for g in (source, target, owner))
     size = max(bounds(g)[1] for g in (source, target, owner)) - low + 1
     memory = xp.zeros(max(size, 1), src.dtype)
-    held = xp.bincount(_addresses(xp, owner) - low, minlength=memory.size)
+    held = tally(xp, _addresses(xp, owner) - low, memory.size)
     if src.size:
         memory = sum_rows(xp, memory.size, _addresses(xp, source) - low, src.reshape(-1, 1)).reshape(-1)
     memory = memory / xp.maximum(held, 1).astype(memory.real.dtype)

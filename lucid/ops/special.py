@@ -148,7 +148,9 @@ def polygamma(xp, order: int, x):
 def _hurwitz(xp: Any, s: int, x: Any) -> Any:
     """sum_{k >= 0} (x + k)^-s for whole s >= 2, also at x < 0, where scipy's zeta gives NaN for odd s."""
     zeta_ = _function(xp, "zeta")
-    if xp.all(x > 0):    # reads the device: the reflected sum below costs two more evaluations
+    # The reflected sum below costs two more evaluations; on a GPU, where this look would wait for the
+    # device, it always runs.
+    if xp.__name__ == "numpy" and (x > 0).all():
         return zeta_(float(s), x)
     # The m terms with x + k < 0 are a difference of two tails: with f = 1 - (x + m),
     # sum_{k<m} (x + k)^-s = (-1)^s [zeta(s, f) - zeta(s, f + m)].

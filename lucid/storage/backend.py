@@ -29,7 +29,7 @@ class Backend:
     _all: ClassVar[dict[Device, Backend]] = {}
 
     xp: Any
-    ndarray: type
+    ndarray: type[Any]
     device: Device
     F: Any
 

@@ -1,7 +1,8 @@
 """CUDA devices: CuPy arrays on the current device and stream. The only file that imports CuPy.
 
-`open_backend(device)` gives one backend per device index; "cuda" is the current device. Everything is queued on CuPy's current stream: no
-call here waits for the device except `to_numpy`, `synchronize` and the memory figures of the driver.
+`open_backend(device)` gives one backend per device index; "cuda" is the current device. Everything is queued
+on CuPy's current stream: no call here waits for the device except `to_numpy`, `synchronize` and the memory
+figures of the driver.
 """
 
 from __future__ import annotations
@@ -60,17 +61,23 @@ def _why_no_device(error: Exception) -> str:
     use_cpu = "or use device 'cpu' (LUCID_CUDA=sim simulates a CUDA device for tests)"
     if status == _NO_DEVICE:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        cure = f"CUDA_VISIBLE_DEVICES={hidden!r} hides them; unset it" if hidden is not None else "check nvidia-smi"
+        cure = (
+            f"CUDA_VISIBLE_DEVICES={hidden!r} hides them; unset it"
+            if hidden is not None
+            else "check nvidia-smi"
+        )
         return f"the NVIDIA driver finds no GPU; {cure}, {use_cpu}"
     if status == _INSUFFICIENT_DRIVER:
         driver, runtime = int(cp.cuda.runtime.driverGetVersion()), int(cp.cuda.runtime.runtimeGetVersion())
         if not driver:
             return f"no NVIDIA driver is installed; install one, {use_cpu}"
         return (
-            f"the NVIDIA driver supports CUDA up to {_version(driver)}, CuPy {cp.__version__} here is built for CUDA {_version(runtime)}; "
+            f"the NVIDIA driver supports CUDA up to {_version(driver)}, CuPy {cp.__version__} here is built "
+            f"for CUDA {_version(runtime)}; "
             f"pip install cupy-cuda{driver // 1000}x in its place, or update the driver, {use_cpu}"
         )
-    return f"CuPy {cp.__version__} finds no device ({type(error).__name__}: {error}); check nvidia-smi, {use_cpu}"
+    what = f"{type(error).__name__}: {error}"
+    return f"CuPy {cp.__version__} finds no device ({what}); check nvidia-smi, {use_cpu}"
 
 
 def _version(number: int) -> str:
@@ -79,14 +86,17 @@ def _version(number: int) -> str:
 
 @functools.cache
 def _check_nvrtc() -> None:
-    """Nothing; raises DeviceError when the run-time compiler, which every CuPy operation needs, cannot be loaded."""
+    """Nothing; raises DeviceError when the run-time compiler, which every CuPy operation needs, cannot be
+    loaded.
+    """
     try:
         cp.cuda.nvrtc.getVersion()
     except Exception as error:
         major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
         package = "nvidia-cuda-nvrtc" if major >= 13 else f"nvidia-cuda-nvrtc-cu{major}"
         raise DeviceError(
-            f"device cuda: NVRTC, the CUDA run-time compiler, cannot be loaded ({type(error).__name__}: {error}); "
+            "device cuda: NVRTC, the CUDA run-time compiler, cannot be loaded "
+            f"({type(error).__name__}: {error}); "
             f"pip install {package}, or 'cupy-cuda{major}x[ctk]'"
         ) from error
 
@@ -94,7 +104,8 @@ def _check_nvrtc() -> None:
 def open_backend(device: Device) -> CupyBackend:
     """The backend of a CUDA device; for one without index, of the current device.
 
-    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version is too old, NVRTC is missing, or the index is out of range.
+    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version is too old, NVRTC is
+    missing, or the index is out of range.
     """
     count = device_count()
     if not count:
@@ -102,7 +113,8 @@ def open_backend(device: Device) -> CupyBackend:
     index = int(cp.cuda.runtime.getDevice()) if device.index is None else device.index
     if index >= count:
         raise DeviceError(
-            f"device {device}: index out of range, there {'is 1 CUDA device' if count == 1 else f'are {count} CUDA devices'} "
+            f"device {device}: index out of range, there "
+            f"{'is 1 CUDA device' if count == 1 else f'are {count} CUDA devices'} "
             f"(cuda:0{f' to cuda:{count - 1}' if count > 1 else ''})"
         )
     place = Device("cuda", index)
@@ -144,8 +156,10 @@ class CupyBackend(Backend):
         super().__init__(device)
 
     @property
-    def F(self) -> Any:  # type: ignore[override]
-        """The raw ops; with several devices each makes this one current while it runs, so that results are allocated here."""
+    def F(self) -> Any:
+        """The raw ops; with several devices each makes this one current while it runs, so that results are
+        allocated here.
+        """
         return self._F
 
     @F.setter
@@ -163,8 +177,9 @@ class CupyBackend(Backend):
     def from_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """A copy on this device of a NumPy array, queued on the current stream.
 
-        The host goes on at once: CuPy stages the data through pinned memory of its own. With `non_blocking`, an array in pinned memory
-        (`pin`) is read by the device directly, without that staging copy; it must not be changed before the copy has ended.
+        The host goes on at once: CuPy stages the data through pinned memory of its own. With `non_blocking`,
+        an array in pinned memory (`pin`) is read by the device directly, without that staging copy; it must
+        not be changed before the copy has ended.
         """
         with self.guard():
             if not (non_blocking and array.flags.c_contiguous and self.is_pinned(array)):
@@ -176,7 +191,9 @@ class CupyBackend(Backend):
             return out
 
     def to_numpy(self, array: Any, non_blocking: bool = False) -> Any:
-        """The array in host memory; waits for the copy unless `non_blocking`, where it goes to pinned memory and ends with the stream."""
+        """The array in host memory; waits for the copy unless `non_blocking`, where it goes to pinned memory
+        and ends with the stream.
+        """
         if not non_blocking:
             deferred.answer(cp, self.index)
             return cp.asnumpy(array)
@@ -184,14 +201,18 @@ class CupyBackend(Backend):
             return array.get(out=_empty_pinned(array.shape, array.dtype), blocking=False)
 
     def from_device(self, array: Any) -> Any:
-        """A copy on this device of an array on another CUDA device: a peer copy, through the host where the driver has no peer access."""
+        """A copy on this device of an array on another CUDA device: a peer copy, through the host where the
+        driver has no peer access.
+        """
         with self.guard():
             return array.copy()
 
     def pin(self, array: Any) -> np.ndarray[Any, Any]:
-        """A copy of a NumPy array in pinned (page-locked) host memory; the array itself when it lies there already."""
+        """A copy of a NumPy array in pinned (page-locked) host memory; the array itself when it lies there
+        already.
+        """
         if self.is_pinned(array):
-            return array  # type: ignore[no-any-return]
+            return array
         out = _empty_pinned(array.shape, array.dtype)
         out[...] = array
         return out
@@ -211,12 +232,16 @@ class CupyBackend(Backend):
         return array.item()
 
     def synchronize(self) -> None:
-        """Nothing; waits for the device. Raises what a check of indices has found since the last wait (`storage/deferred.py`)."""
+        """Nothing; waits for the device. Raises what a check of indices has found since the last wait
+        (`storage/deferred.py`).
+        """
         cp.cuda.Device(self.index).synchronize()
         deferred.answer(cp, self.index)
 
     def quiet(self) -> Any:
-        """The device as the current one: CuPy prints no floating-point warnings. (Engine: a backward pass runs within.)"""
+        """The device as the current one: CuPy prints no floating-point warnings. (Engine: a backward pass
+        runs within.)
+        """
         return cp.cuda.Device(self.index)
 
     def scipy(self, part: str) -> Any:
@@ -229,7 +254,9 @@ class CupyBackend(Backend):
         return Generator(self).manual_seed(seed)
 
     def memory(self) -> dict[str, int]:
-        """Bytes: allocated (by arrays), peak (of that), reserved (arrays and cache), limit (0: none), free and total (driver)."""
+        """Bytes: allocated (by arrays), peak (of that), reserved (arrays and cache), limit (0: none), free
+        and total (driver).
+        """
         with self.guard():
             pool = _allocator.pool
             _allocator.sample(self.index)
@@ -275,7 +302,8 @@ class CupyBackend(Backend):
         return found
 
 
-# Arrays in pinned memory by id, and those that a copy still reads: CuPy's pinned pool would hand their memory out again at once.
+# Arrays in pinned memory by id, and those that a copy still reads: CuPy's pinned pool would hand their memory
+# out again at once.
 _pinned: dict[int, weakref.ref[Any]] = {}
 _reading: list[tuple[Any, Any]] = []
 
@@ -285,7 +313,7 @@ def _empty_pinned(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
     array = importlib.import_module("cupyx").empty_pinned(shape, dtype)
     key = id(array)
     _pinned[key] = weakref.ref(array, lambda _: _pinned.pop(key, None))
-    return array  # type: ignore[no-any-return]
+    return array
 
 
 def _keep_until_done(stream: Any, array: Any) -> None:
@@ -320,15 +348,15 @@ class _Guarded:
 class _Allocator:
     """CuPy's allocator, with the peak that CuPy does not keep and an error that says what is held.
 
-    `used_bytes` of CuPy's pool walks over all blocks, so it is not asked at each allocation: between two looks, use cannot have exceeded the
-    last figure plus all that was allocated since. Only when that bound passes the known peak by 1/64 is the pool asked again, so the
-    peak is exact to 1/64 (about 1.6 %).
+    `used_bytes` of CuPy's pool walks over all blocks, so it is not asked at each allocation: between two
+    looks, use cannot have exceeded the last figure plus all that was allocated since. Only when that bound
+    passes the known peak by 1/64 is the pool asked again, so the peak is exact to 1/64 (about 1.6 %).
     """
 
     def __init__(self, malloc: Any) -> None:
         self.malloc = malloc
         owner = getattr(malloc, "__self__", None)
-        self.pool = owner if hasattr(owner, "used_bytes") else cp.get_default_memory_pool()
+        self.pool: Any = owner if hasattr(owner, "used_bytes") else cp.get_default_memory_pool()
         self.peak: dict[int, int] = {}
         self.bound: dict[int, int] = {}
         self.threshold: dict[int, int] = {}
@@ -373,7 +401,8 @@ def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:
     free, total = cp.cuda.runtime.memGetInfo()
     elsewhere = max(int(total) - int(free) - pool.total_bytes(), 0)
     lines = [
-        f"out of memory on {place}: {human(size)} ({size} bytes) were asked for; arrays hold {human(used)}, the cache held {human(reserved - used)} "
+        f"out of memory on {place}: {human(size)} ({size} bytes) were asked for; arrays hold {human(used)}, "
+        f"the cache held {human(reserved - used)} "
         f"(released now), {human(int(free))} of {human(int(total))} are free"
         + (f", limit of the pool {human(limit)}" if limit else "")
         + (f"; other libraries and processes hold {human(elsewhere)}" if elsewhere > total >> 3 else "")
@@ -382,14 +411,17 @@ def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:
     if held:
         lines.append("largest tensors: " + "; ".join(held))
     lines.append(
-        "try: a smaller batch; `del` what is not needed (a loss kept in a list keeps its whole graph: keep loss.item() or .detach()); "
+        "try: a smaller batch; `del` what is not needed (a loss kept in a list keeps its whole graph: keep "
+        "loss.item() or .detach()); "
         "lucid.no_grad() for evaluation; lucid.autograd.checkpoint; float16 or bfloat16"
     )
     return OutOfMemoryError("\n".join(lines))
 
 
 def held_by_tensors(place: Device, most: int = 4) -> list[str]:
-    """The kinds of arrays that tensors and the graph hold on a device, the largest in sum first: `12 x float32[4096, 4096] (768.0 MiB)`."""
+    """The kinds of arrays that tensors and the graph hold on a device, the largest in sum first: `12 x
+    float32[4096, 4096] (768.0 MiB)`.
+    """
     kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
     nbytes: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for s in gc.get_objects():
@@ -406,7 +438,9 @@ def held_by_tensors(place: Device, most: int = 4) -> list[str]:
 
 
 def set_tf32(allow: bool) -> None:
-    """Nothing; float32 matrix products may use TF32 tensor cores (10-bit mantissa), or not. CUPY_TF32=1 sets the start value."""
+    """Nothing; float32 matrix products may use TF32 tensor cores (10-bit mantissa), or not. CUPY_TF32=1 sets
+    the start value.
+    """
     r = cp._core._routines_linalg
     r.set_compute_type(np.float32, r.COMPUTE_TYPE_TF32 if allow else r.COMPUTE_TYPE_DEFAULT)
 

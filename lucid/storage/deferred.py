@@ -1,8 +1,9 @@
 """Range checks on devices that must not be waited for: noted when made, answered where the host waits anyway.
 
-`note` keeps the smallest and largest index of a call on the device. The next `to_numpy`, `item` or `synchronize` of the backend reads what was
-noted since the last one, in one copy, and raises the first error; it names the operation, not the line. With LUCID_CUDA_BLOCKING=1 (or
-`blocking(True)`, and on the simulated device) nothing is put off: every check waits, and its traceback shows the line.
+`note` keeps the smallest and largest index of a call on the device. The next `to_numpy`, `item` or
+`synchronize` of the backend reads what was noted since the last one, in one copy, and raises the first error;
+it names the operation, not the line. With LUCID_CUDA_BLOCKING=1 (or `blocking(True)`, and on the simulated
+device) nothing is put off: every check waits, and its traceback shows the line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def blocking(on: bool | None = None) -> bool:
 
 
 def note(xp: Any, index: Any, low: int, high: int, error: _Error) -> None:
-    """Nothing; a later `answer` raises error(bad index) unless all of `index` (not empty) lies in [low, high)."""
+    """Nothing; a later `answer` raises error(bad index) unless all of `index` (not empty) lies in [low,
+    high).
+    """
     device = int(index.device.id)
     with _lock:
         noted = _noted.setdefault(device, [])
@@ -49,7 +52,9 @@ def answer(xp: Any, device: int) -> None:
         noted = _noted.pop(device, [])
     if not noted:
         return
-    extremes = xp.stack([e.astype("int64", copy=False) for pair in noted for e in pair[:2]]).get().reshape(-1, 2)
+    extremes = (
+        xp.stack([e.astype("int64", copy=False) for pair in noted for e in pair[:2]]).get().reshape(-1, 2)
+    )
     for (least, most), (_, _, low, high, error) in zip(extremes.tolist(), noted, strict=True):
         if least < low or most >= high:
             raise error(least if least < low else most)

@@ -23,11 +23,13 @@ class Device:
     type: str
     index: int | None
 
-    def __init__(self, type: str | Device, index: int | None = None) -> None:
+    def __init__(self, type: str | int | Device, index: int | None = None) -> None:
         if isinstance(type, Device):
-            type, index = type.type, type.index if index is None else index
+            index = type.index if index is None else index
+            type = type.type
         elif isinstance(type, int):
-            type, index = "cuda", type
+            index = type
+            type = "cuda"
         elif isinstance(type, str) and ":" in type:
             if index is not None:
                 raise DeviceError(f"device: {type!r} already names an index; drop index={index}")

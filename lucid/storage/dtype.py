@@ -28,8 +28,8 @@ float64 = np.dtype(np.float64)
 complex64 = np.dtype(np.complex64)
 complex128 = np.dtype(np.complex128)
 
-ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
-NAMES = {
+ALL: tuple[DType, ...] = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+NAMES: dict[str, DType] = {
     "bool": bool_,
     "uint8": uint8,
     "int8": int8,
@@ -51,15 +51,15 @@ NAMES = {
     "complex128": complex128,
     "cdouble": complex128,
 }
-_CATEGORY = {
+_CATEGORY: dict[DType, int] = {
     bool_: 0,
     **dict.fromkeys((uint8, int8, int16, int32, int64), 1),
     **dict.fromkeys((float16, bfloat16, float32, float64), 2),
     complex64: 3,
     complex128: 3,
 }
-_PYTHON = {bool: bool_, int: int64, float: None, complex: None}
-COMPLEX_OF = {
+_PYTHON: dict[Any, DType | None] = {bool: bool_, int: int64, float: None, complex: None}
+COMPLEX_OF: dict[DType, DType] = {
     float16: complex64,
     bfloat16: complex64,
     float32: complex64,
@@ -67,7 +67,7 @@ COMPLEX_OF = {
     complex64: complex64,
     complex128: complex128,
 }
-REAL_OF = {complex64: float32, complex128: float64}
+REAL_OF: dict[DType, DType] = {complex64: float32, complex128: float64}
 
 _default = [float32]
 

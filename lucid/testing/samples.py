@@ -26,7 +26,7 @@ class Case:
         given: dict[str, Any] = {}
         names = [p.name for p in op.parameters]
         if op.variadic:
-            self.arrays = [self._array(a, rng) for a in sample.args]
+            self.arrays: list[Any] = [self._array(a, rng) for a in sample.args]
         else:
             given = dict(zip(names, sample.args, strict=False)) | sample.kwargs
             self.arrays = [

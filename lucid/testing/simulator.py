@@ -1,19 +1,21 @@
 """The simulated CUDA device: the whole CUDA path of lucid on a machine without a GPU.
 
-Device "cuda" is then served by a strict stand-in for CuPy (`lucid.testing.strictcupy`), and every CUDA kernel, lucid's or your own, is
-compiled with g++ and executed on the CPU (`lucid.testing.cusim`). What a kernel computes and which accesses it makes are the real
-thing; time is not: no figure of a simulated run says anything about a GPU. The device calls itself "simulated CUDA device (CPU)".
+Device "cuda" is then served by a strict stand-in for CuPy (`lucid.testing.strictcupy`), and every CUDA
+kernel, lucid's or your own, is compiled with g++ and executed on the CPU (`lucid.testing.cusim`). What a
+kernel computes and which accesses it makes are the real thing; time is not: no figure of a simulated run says
+anything about a GPU. The device calls itself "simulated CUDA device (CPU)".
 
     LUCID_CUDA=sim python train.py          a whole program
-    pytest --device cpu,cuda-sim            tests that take the `device` fixture (plugin: lucid.testing.plugin)
+    pytest --device cpu,cuda-sim            tests that take the `device` fixture (lucid.testing.plugin)
 
 >>> from lucid.testing import simulator
 >>> simulator.start() is None                                   # doctest: +SKIP
 True
 >>> x = lucid.ones(3, device="cuda")                            # doctest: +SKIP
 
-A kernel of your own, made by `lucid.cuda.kernel`, is checked with `check_kernel`: against its reference in float64 in four orders of threads and
-blocks, and once more with every access watched (races, bounds, alignment, uninitialised shared memory).
+A kernel of your own, made by `lucid.cuda.kernel`, is checked with `check_kernel`: against its reference in
+float64 in four orders of threads and blocks, and once more with every access watched (races, bounds,
+alignment, uninitialised shared memory).
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ ORDERS = (("forward", 0), ("reverse", 0), ("random", 1), ("random", 2))
 
 
 def start() -> str | None:
-    """None when device "cuda" is the simulated one from now on (in this process and its children), else the reason why it cannot be.
+    """None when device "cuda" is the simulated one from now on (in this process and its children), else the
+    reason why it cannot be.
 
     To be called before anything imports CuPy. Without g++ everything but kernels runs: see `kernels`.
     """
@@ -44,7 +47,8 @@ def start() -> str | None:
     real = sys.modules.get("cupy")
     if real is not None and not strictcupy.installed():
         return (
-            f"CuPy {getattr(real, '__version__', '')} is already imported in this process; start the simulator before "
+            f"CuPy {getattr(real, '__version__', '')} is already imported in this process; start the "
+            "simulator before "
             f"anything imports CuPy, or set {VARIABLE}=sim in the environment"
         )
     try:
@@ -52,7 +56,8 @@ def start() -> str | None:
     except Exception as error:
         return f"the stand-in for CuPy cannot be installed: {type(error).__name__}: {error}"
     os.environ[VARIABLE] = "sim"
-    # Whoever simulates looks for errors: checks of indices raise at the line that made them (`counted` puts them off, as a GPU does).
+    # Whoever simulates looks for errors: checks of indices raise at the line that made them (`counted` puts
+    # them off, as a GPU does).
     if "LUCID_CUDA_BLOCKING" not in os.environ:
         deferred.blocking(True)
     return None
@@ -77,8 +82,8 @@ def kernels() -> str | None:
 def counters() -> dict[str, int]:
     """What the device was asked to do since the last `reset_counters`.
 
-    launches: operations of the array module and kernels; raw: kernels of our own alone; syncs: how often the host waited;
-    h2d_bytes, d2h_bytes: what was copied to and from the device.
+    launches: operations of the array module and kernels; raw: kernels of our own alone; syncs: how often the
+    host waited; h2d_bytes, d2h_bytes: what was copied to and from the device.
     """
     return strictcupy.counters()
 
@@ -90,14 +95,16 @@ def reset_counters() -> None:
 
 @contextmanager
 def counted() -> Iterator[dict[str, int]]:
-    """A dictionary that holds, after the `with` block, what the block asked of the device. Within it checks of indices do not wait.
+    """A dictionary that holds, after the `with` block, what the block asked of the device. Within it checks
+    of indices do not wait.
 
     >>> with counted() as counts:
     ...     pass
     >>> counts["syncs"], counts["d2h_bytes"]
     (0, 0)
     """
-    before, counts, waited = counters(), {}, deferred.blocking()
+    counts: dict[str, int] = {}
+    before, waited = counters(), deferred.blocking()
     deferred.blocking(False)
     try:
         yield counts
@@ -107,20 +114,25 @@ def counted() -> Iterator[dict[str, int]]:
 
 
 def configured(**settings: Any) -> Any:
-    """A context in which kernels run in another way: mode="fast" or "checked", order="forward", "reverse" or "random", seed, coverage."""
+    """A context in which kernels run in another way: mode="fast" or "checked", order="forward", "reverse" or
+    "random", seed, coverage.
+    """
     return strictcupy.configured(**settings)
 
 
 def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
     """Nothing; raises when a kernel made by `lucid.cuda.kernel` is wrong on these arguments.
 
-    args: as in a call of the kernel, with tensors on the simulated device. Four orders of threads must give the same bits, and what
-    `reference` gives in float64 within rtol and atol (no reference: the orders only); a run with every access watched must find nothing.
+    args: as in a call of the kernel, with tensors on the simulated device. Four orders of threads must give
+    the same bits, and what `reference` gives in float64 within rtol and atol (no reference: the orders only);
+    a run with every access watched must find nothing.
 
     Raises AssertionError, or KernelError with file and line.
     """
     if not is_on():
-        raise RuntimeError(f"check_kernel runs on the simulator; call simulator.start(), or set {VARIABLE}=sim")
+        raise RuntimeError(
+            f"check_kernel runs on the simulator; call simulator.start(), or set {VARIABLE}=sim"
+        )
     runs = []
     for order, seed in ORDERS:
         with configured(mode="fast", order=order, seed=seed):
@@ -128,7 +140,8 @@ def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6
     for (order, seed), run in zip(ORDERS, runs, strict=True):
         for name, first, now in zip(kernel.op.outputs, runs[0], run, strict=True):
             assert first.tobytes() == now.tobytes(), (
-                f"{kernel.name}: {name} depends on the order of threads ({ORDERS[0][0]} against {order}, seed {seed}): a race"
+                f"{kernel.name}: {name} depends on the order of threads ({ORDERS[0][0]} against {order}, "
+                f"seed {seed}): a race"
             )
     if kernel.reference is not None:
         wide = [_wide(a) for a in args]
@@ -137,7 +150,11 @@ def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6
             kernel.op.outputs, runs[0], expected if isinstance(expected, tuple) else (expected,), strict=True
         ):
             np.testing.assert_allclose(
-                got.astype(np.asarray(want).dtype), want, rtol=rtol, atol=atol, err_msg=f"{kernel.name}: {name} against reference"
+                got.astype(np.asarray(want).dtype),
+                want,
+                rtol=rtol,
+                atol=atol,
+                err_msg=f"{kernel.name}: {name} against reference",
             )
     with configured(mode="checked", order="random", seed=3):
         _outputs(kernel, args)

@@ -12,7 +12,20 @@ from lucid import backends
 from lucid.errors import DeviceError, DtypeError, LucidError
 from lucid.storage import Device, backend_of
 
-DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64", "complex128")
+DTYPES = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "bool",
+    "complex64",
+    "complex128",
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -24,7 +37,9 @@ def test_there_and_back(cuda, dtype):
     assert there.to(cuda) is there and there.cuda() is there and x.cpu() is x
 
 
-@pytest.mark.parametrize("layout", [lambda a: a.T, lambda a: a[:, ::2], lambda a: a[::-1], lambda a: a[1:2, 1:2]])
+@pytest.mark.parametrize(
+    "layout", [lambda a: a.T, lambda a: a[:, ::2], lambda a: a[::-1], lambda a: a[1:2, 1:2]]
+)
 def test_layouts_survive_the_transfer(cuda, layout):
     a = layout(np.arange(12.0).reshape(3, 4))
     there = lucid.from_numpy(a).to(cuda)
@@ -115,7 +130,15 @@ def test_dlpack(cuda):
     assert x.__dlpack_device__() == (2, 0)
     xp = backend_of(cuda).xp
     assert lucid.from_dlpack(x.array).data_ptr() == x.data_ptr()
-    assert xp.from_dlpack(x.array).data.ptr == x.data_ptr()
+    for y in (xp.from_dlpack(x.array), xp.from_dlpack(x), lucid.from_dlpack(x).array):
+        assert y.data.ptr == x.data_ptr() and y.shape == (4,) and y.dtype == x.dtype
+    t = lucid.arange(6.0, device=cuda).reshape(2, 3).T
+    z = lucid.from_dlpack(t)
+    assert z.is_cuda and z.tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+    z[0, 0] = 7.0
+    assert t[0, 0].item() == 7.0
+    with pytest.raises((TypeError, BufferError, RuntimeError)):
+        np.from_dlpack(x.array)
 
 
 def test_pickle_and_deepcopy(cuda):
@@ -123,7 +146,12 @@ def test_pickle_and_deepcopy(cuda):
 
     x = lucid.tensor([1.0, 2.0], device=cuda, requires_grad=True)
     for y in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
-        assert y.device == x.device and y.requires_grad and y.tolist() == [1.0, 2.0] and y.data_ptr() != x.data_ptr()
+        assert (
+            y.device == x.device
+            and y.requires_grad
+            and y.tolist() == [1.0, 2.0]
+            and y.data_ptr() != x.data_ptr()
+        )
 
 
 def test_numpy_of_a_cuda_tensor_names_the_cure(cuda):

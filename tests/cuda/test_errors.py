@@ -43,7 +43,9 @@ def broken(monkeypatch, module, status, driver=13000, runtime=13000):
 
 def test_no_driver(module, monkeypatch):
     broken(monkeypatch, module, 35, driver=0)
-    with pytest.raises(DeviceError, match="device cuda: no NVIDIA driver is installed; install one, or use device 'cpu'"):
+    with pytest.raises(
+        DeviceError, match="device cuda: no NVIDIA driver is installed; install one, or use device 'cpu'"
+    ):
         backend_of("cuda")
     assert not lucid.cuda.is_available() and lucid.cuda.device_count() == 0
     lucid.cuda.empty_cache()
@@ -52,7 +54,10 @@ def test_no_driver(module, monkeypatch):
 
 def test_a_driver_too_old_for_this_cupy(module, monkeypatch):
     broken(monkeypatch, module, 35, driver=12040, runtime=13020)
-    with pytest.raises(DeviceError, match=r"supports CUDA up to 12\.4, CuPy \S+ here is built for CUDA 13\.2; pip install cupy-cuda12x"):
+    with pytest.raises(
+        DeviceError,
+        match=r"supports CUDA up to 12\.4, CuPy \S+ here is built for CUDA 13\.2; pip install cupy-cuda12x",
+    ):
         backend_of("cuda:3")
 
 
@@ -71,7 +76,9 @@ def test_no_gpu(module, monkeypatch):
 
 def test_another_failure_is_passed_on(module, monkeypatch):
     broken(monkeypatch, module, 999)
-    with pytest.raises(DeviceError, match=r"finds no device \(RuntimeFailure: cudaError 999\); check nvidia-smi"):
+    with pytest.raises(
+        DeviceError, match=r"finds no device \(RuntimeFailure: cudaError 999\); check nvidia-smi"
+    ):
         backend_of("cuda")
 
 
@@ -81,7 +88,9 @@ def test_no_nvrtc(module, monkeypatch):
 
     monkeypatch.setattr(module.cp.cuda.nvrtc, "getVersion", fail)
     monkeypatch.setattr(module.Backend, "_all", {})
-    with pytest.raises(DeviceError, match=r"NVRTC.*cannot be loaded.*pip install nvidia-cuda-nvrtc, or 'cupy-cuda13x\[ctk\]'"):
+    with pytest.raises(
+        DeviceError, match=r"NVRTC.*cannot be loaded.*pip install nvidia-cuda-nvrtc, or 'cupy-cuda13x\[ctk\]'"
+    ):
         module.open_backend(Device("cuda", 0))
     monkeypatch.setattr(module.cp.cuda.runtime, "runtimeGetVersion", lambda: 12090)
     with pytest.raises(DeviceError, match="pip install nvidia-cuda-nvrtc-cu12"):
@@ -89,7 +98,10 @@ def test_no_nvrtc(module, monkeypatch):
 
 
 def test_index_out_of_range(module):
-    with pytest.raises(DeviceError, match=r"device cuda:64: index out of range, there (is 1 CUDA device \(cuda:0\)|are \d+ CUDA devices)"):
+    with pytest.raises(
+        DeviceError,
+        match=r"device cuda:64: index out of range, there (is 1 CUDA device \(cuda:0\)|are \d+ CUDA devices)",
+    ):
         lucid.ones(2, device="cuda:64")
     with pytest.raises(DeviceError, match="index out of range"):
         lucid.ones(2).to(64)
@@ -119,7 +131,11 @@ def test_several_devices_are_made_current(module, monkeypatch):
 
 def in_a_process(code, **environment):
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", **environment}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", **environment},
     )
 
 

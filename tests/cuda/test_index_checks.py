@@ -1,4 +1,6 @@
-"""Indices out of range are an error on a GPU too: raised without waiting, at the next read of the device, never a silent wrap."""
+"""Indices out of range are an error on a GPU too: raised without waiting, at the next read of the device,
+never a silent wrap.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,37 @@ from lucid.errors import IndexRangeError
 from lucid.nn import functional as F
 from lucid.storage import backend_of, deferred
 
+
+def on(d, *values):
+    return lucid.tensor(values, device=d)
+
+
 BAD = {
-    "embedding": (lambda d: F.embedding(lucid.tensor([0, 7], device=d), lucid.ones(4, 3, device=d)), r"embedding: indices must lie in \[0, 3\] for 4 rows, got 7"),
-    "cross_entropy": (lambda d: F.cross_entropy(lucid.ones(2, 3, device=d), lucid.tensor([0, -1], device=d)), r"cross_entropy: targets .* \[0, 2\] .* got -1"),
-    "gather": (lambda d: lucid.gather(lucid.ones(2, 3, device=d), 1, lucid.tensor([[5]], device=d)), "gather: index 5 is out of range for dim 1 of size 3"),
-    "getitem": (lambda d: lucid.ones(3, device=d)[lucid.tensor([0, -4], device=d)], "getitem: index -4 is out of range for dim 0 of size 3"),
-    "index_select": (lambda d: lucid.ones(3, device=d).index_select(0, lucid.tensor([3], device=d)), "index_select: index 3 is out of range"),
-    "scatter_add": (
-        lambda d: lucid.zeros(3, device=d).scatter_add(0, lucid.tensor([9], device=d), lucid.ones(1, device=d)), "index 9 is out of range for dim 0 of size 3",
+    "embedding": (
+        lambda d: F.embedding(on(d, 0, 7), lucid.ones(4, 3, device=d)),
+        r"embedding: indices must lie in \[0, 3\] for 4 rows, got 7",
     ),
-}  # fmt: skip
+    "cross_entropy": (
+        lambda d: F.cross_entropy(lucid.ones(2, 3, device=d), on(d, 0, -1)),
+        r"cross_entropy: targets .* \[0, 2\] .* got -1",
+    ),
+    "gather": (
+        lambda d: lucid.gather(lucid.ones(2, 3, device=d), 1, on(d, [5])),
+        "gather: index 5 is out of range for dim 1 of size 3",
+    ),
+    "getitem": (
+        lambda d: lucid.ones(3, device=d)[on(d, 0, -4)],
+        "getitem: index -4 is out of range for dim 0 of size 3",
+    ),
+    "index_select": (
+        lambda d: lucid.ones(3, device=d).index_select(0, on(d, 3)),
+        "index_select: index 3 is out of range",
+    ),
+    "scatter_add": (
+        lambda d: lucid.zeros(3, device=d).scatter_add(0, on(d, 9), lucid.ones(1, device=d)),
+        "index 9 is out of range for dim 0 of size 3",
+    ),
+}
 
 
 @pytest.fixture(autouse=True)

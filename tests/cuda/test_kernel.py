@@ -14,8 +14,8 @@ from lucid.testing.samples import cases_of
 
 DIFFERENCE = r"""
 // out = scale (x - y)^2
-extern "C" __global__ void scaled_square(const scalar_t* __restrict__ x, const scalar_t* __restrict__ y, scalar_t* __restrict__ out,
-                                         accum_t scale, long long n) {
+extern "C" __global__ void scaled_square(const scalar_t* __restrict__ x, const scalar_t* __restrict__ y,
+                                         scalar_t* __restrict__ out, accum_t scale, long long n) {
   const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i < n) {
     const accum_t d = x[i] - y[i];
@@ -28,7 +28,10 @@ extern "C" __global__ void scaled_square(const scalar_t* __restrict__ x, const s
 def difference(source=DIFFERENCE, **more):
     options = dict(
         sizes={"n": lambda x: x.size},
-        backward={"x": lambda F, g, x, y, scale: 2.0 * scale * g * (x - y), "y": lambda F, g, x, y, scale: 2.0 * scale * g * (y - x)},
+        backward={
+            "x": lambda F, g, x, y, scale: 2.0 * scale * g * (x - y),
+            "y": lambda F, g, x, y, scale: 2.0 * scale * g * (y - x),
+        },
         reference=lambda xp, x, y, scale: scale * (x - y) ** 2,
         samples=(Sample((3, 4), (3, 4), 0.5), Sample((0,), (0,), 2.0)),
     )
@@ -69,7 +72,9 @@ def test_views_empty_and_large(needs_compiler, cuda):
     f = difference()
     x = lucid.randn(6, 8, device=cuda)
     np.testing.assert_allclose(f(x.T, x.T * 0, 1.0).cpu().numpy(), x.cpu().numpy().T ** 2, rtol=1e-6)
-    np.testing.assert_allclose(f(x[1:, ::2], x[1:, ::2] * 0, 1.0).cpu().numpy(), x.cpu().numpy()[1:, ::2] ** 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        f(x[1:, ::2], x[1:, ::2] * 0, 1.0).cpu().numpy(), x.cpu().numpy()[1:, ::2] ** 2, rtol=1e-6
+    )
     assert f(x[:0], x[:0], 1.0).shape == (0, 8)
     assert f(x[0, 0], x[0, 0], 1.0).item() == 0.0
 
@@ -90,7 +95,10 @@ def test_on_the_cpu():
     x = lucid.tensor([3.0], requires_grad=True)
     f(x, lucid.tensor([1.0]), 0.5).backward()
     assert x.grad.item() == 2.0
-    with pytest.raises(DeviceError, match=r"kernel scaled_square: expected CUDA tensors, got tensors on the CPU; move them with \.cuda\(\)"):
+    with pytest.raises(
+        DeviceError,
+        match=r"kernel scaled_square: expected CUDA tensors, got tensors on the CPU; move them with",
+    ):
         difference(reference=None)(x, x, 1.0)
 
 
@@ -129,7 +137,9 @@ def test_shapes_grid_several_outputs_and_the_shared_header(needs_compiler, cuda,
     total, largest = f(x)
     exact = x.double().cpu().numpy()
     assert total.dtype == x.dtype
-    np.testing.assert_allclose(total.double().cpu().numpy(), exact.sum(1), rtol=1e-2, atol=0.1 if dtype == "bfloat16" else 1e-2)
+    np.testing.assert_allclose(
+        total.double().cpu().numpy(), exact.sum(1), rtol=1e-2, atol=0.1 if dtype == "bfloat16" else 1e-2
+    )
     np.testing.assert_array_equal(largest.double().cpu().numpy(), exact.max(1))
     assert not total.requires_grad
 
@@ -155,9 +165,15 @@ def test_a_kernel_in_the_formula_of_another(needs_compiler, cuda):
 def test_sources_from_files(needs_compiler, cuda, tmp_path):
     path = tmp_path / "difference.cu"
     path.write_text(DIFFERENCE)
-    assert difference(path)(lucid.ones(3, device=cuda) * 3, lucid.ones(3, device=cuda), 1.0).tolist() == [4.0] * 3
+    assert (
+        difference(path)(lucid.ones(3, device=cuda) * 3, lucid.ones(3, device=cuda), 1.0).tolist()
+        == [4.0] * 3
+    )
     path.write_text(DIFFERENCE.replace("scale * d * d;", "scale * d * dd;"))
-    with pytest.raises(KernelError, match=r"kernel scaled_square: does not compile with scalar_t = float: .*difference\.cu:8: .*dd"):
+    with pytest.raises(
+        KernelError,
+        match=r"kernel scaled_square: does not compile with scalar_t = float: .*difference\.cu:8: .*dd",
+    ):
         difference(path)(lucid.ones(3, device=cuda), lucid.ones(3, device=cuda), 1.0)
     with pytest.raises(KernelError, match=r"gone\.cu cannot be read"):
         difference(tmp_path / "gone.cu")
@@ -181,13 +197,21 @@ def test_no_wait_for_the_device(needs_compiler, simulated):
     [
         ("int x;\n", {}, "expected CUDA source with an extern"),
         (DIFFERENCE, {"name": "other"}, "has no kernel 'other', it has scaled_square"),
-        (DIFFERENCE.replace("accum_t scale", "half2 scale"), {}, "'half2 scale' has a type that cannot be passed"),
+        (
+            DIFFERENCE.replace("accum_t scale", "half2 scale"),
+            {},
+            "'half2 scale' has a type that cannot be passed",
+        ),
         (DIFFERENCE, {"sizes": {"m": lambda x: 1}}, "sizes names 'm', which is none of scale, n"),
         (DIFFERENCE, {"sizes": {"n": lambda z: 1}}, r"sizes\['n'\] takes z; it may name x, y"),
         (DIFFERENCE, {"shapes": {"x": lambda x: x.shape}}, "shapes names 'x', which is none of out"),
         (DIFFERENCE.replace("const scalar_t*", "scalar_t*"), {}, "expected at least one input"),
         (DIFFERENCE.replace("scaled_square", "tanh"), {}, "lucid has an operation of that name"),
-        (DIFFERENCE + DIFFERENCE.replace("scaled_square", "second"), {}, r"has 2 kernels \(scaled_square, second\); say which with name="),
+        (
+            DIFFERENCE + DIFFERENCE.replace("scaled_square", "second"),
+            {},
+            r"has 2 kernels \(scaled_square, second\); say which with name=",
+        ),
     ],
 )
 def test_refused_at_once(source, more, message):
@@ -198,28 +222,40 @@ def test_refused_at_once(source, more, message):
 def test_refused_in_a_call(needs_compiler, cuda):
     f = difference()
     x = lucid.ones(3, device=cuda)
-    with pytest.raises(KernelError, match=r"y \(scalar_t\*\) must be float32, got float64; cast it with \.to\(\)"):
+    with pytest.raises(
+        KernelError, match=r"y \(scalar_t\*\) must be float32, got float64; cast it with \.to\(\)"
+    ):
         f(x, x.double(), 1.0)
     with pytest.raises(KernelError, match="is not made for complex64"):
         f(x.to("complex64"), x.to("complex64"), 1.0)
     with pytest.raises(DeviceError, match="expected all tensors on one device"):
         f(x, lucid.ones(3), 1.0)
-    big = kernel(DIFFERENCE.replace("long long n", "int n").replace("scaled_square", "small_count"), sizes={"n": lambda x: 1 << 31})
-    with pytest.raises(KernelError, match=r"n \(int\) must be a whole number in \[-2147483648, 2147483647\], got 2147483648"):
+    big = kernel(
+        DIFFERENCE.replace("long long n", "int n").replace("scaled_square", "small_count"),
+        sizes={"n": lambda x: 1 << 31},
+    )
+    with pytest.raises(
+        KernelError, match=r"n \(int\) must be a whole number in \[-2147483648, 2147483647\], got 2147483648"
+    ):
         big(x, x, 1.0)
 
 
 def test_a_kernel_may_be_made_again(needs_compiler, cuda):
     x = lucid.ones(2, device=cuda)
     assert difference()(x, x * 0, 1.0).tolist() == [1.0, 1.0]
-    assert difference(DIFFERENCE.replace("scale * d * d", "scale * d * d + 1"))(x, x * 0, 1.0).tolist() == [2.0, 2.0]
+    assert difference(DIFFERENCE.replace("scale * d * d", "scale * d * d + 1"))(x, x * 0, 1.0).tolist() == [
+        2.0,
+        2.0,
+    ]
 
 
 # ---- the checks find planted bugs ----
 
 
 def test_check_kernel_accepts_a_right_kernel(needs_compiler, simulated):
-    simulated.check_kernel(difference(), lucid.randn(1000, device="cuda"), lucid.randn(1000, device="cuda"), 0.5)
+    simulated.check_kernel(
+        difference(), lucid.randn(1000, device="cuda"), lucid.randn(1000, device="cuda"), 0.5
+    )
 
 
 def test_check_kernel_finds_wrong_values(needs_compiler, simulated):
@@ -254,4 +290,6 @@ def test_check_kernel_finds_a_missing_barrier(needs_compiler, simulated):
 
 
 def test_samples_reach_arrays():
-    assert [c.arrays[0].shape for c in cases_of(difference(samples=(Sample(A((2,)), A((2,)), 1.0),)).op)] == [(2,)]
+    assert [c.arrays[0].shape for c in cases_of(difference(samples=(Sample(A((2,)), A((2,)), 1.0),)).op)] == [
+        (2,)
+    ]

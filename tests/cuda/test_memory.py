@@ -92,7 +92,11 @@ def test_out_of_memory_says_what_is_held_and_the_process_goes_on(limited, cuda):
         lucid.zeros(12, MIB, device=cuda)
     text = str(caught.value)
     assert "out of memory on cuda:0: 48.0 MiB (50331648 bytes) were asked for" in text
-    assert "2 x float32[4, 1048576] (32.0 MiB)" in text and "try: a smaller batch" in text and "limit of the pool" in text
+    assert (
+        "2 x float32[4, 1048576] (32.0 MiB)" in text
+        and "try: a smaller batch" in text
+        and "limit of the pool" in text
+    )
     assert isinstance(caught.value, MemoryError)
     # The cache was released, and what fits still runs.
     assert limited.total_bytes() - limited.used_bytes() == 0

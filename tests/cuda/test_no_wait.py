@@ -1,4 +1,6 @@
-"""A training step asks the device for work and for nothing else: it never waits, and copies nothing to or from the host."""
+"""A training step asks the device for work and for nothing else: it never waits, and copies nothing to or
+from the host.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class Attention(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(20, 16)
-        self.block = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True, norm_first=True, activation="gelu")
+        self.block = nn.TransformerEncoderLayer(
+            16, 4, 32, dropout=0.1, batch_first=True, norm_first=True, activation="gelu"
+        )
         self.norm = nn.LayerNorm(16)
         self.head = nn.Linear(16, 20)
 
@@ -25,14 +29,16 @@ class Attention(nn.Module):
 
 
 def mlp():
-    net = nn.Sequential(nn.Linear(12, 32), nn.GELU(), nn.Dropout(0.5), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
+    net = nn.Sequential(
+        nn.Linear(12, 32), nn.GELU(), nn.Dropout(0.5), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)
+    )
     return net, np.random.default_rng(0).standard_normal((8, 12), np.float32), np.arange(8) % 10
 
 
 def cnn():
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3), nn.SiLU(), nn.AvgPool2d(2),
-        nn.Flatten(), nn.Linear(8, 10),
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(4, 8, 3), nn.SiLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8, 10),
     )  # fmt: skip
     return net, np.random.default_rng(0).standard_normal((4, 1, 8, 8), np.float32), np.arange(4)
 
@@ -126,7 +132,14 @@ def test_evaluation_does_not_wait(simulated):
 
 def test_the_counters_see_a_wait(simulated):
     x = lucid.ones(3, device="cuda")
-    for wait in (lambda: x.sum().item(), lambda: bool((x > 0).all()), lambda: x.tolist(), lambda: x.nonzero(), lambda: repr(x), x.cpu):
+    for wait in (
+        lambda: x.sum().item(),
+        lambda: bool((x > 0).all()),
+        lambda: x.tolist(),
+        lambda: x.nonzero(),
+        lambda: repr(x),
+        x.cpu,
+    ):
         with simulated.counted() as counts:
             wait()
         assert counts["syncs"] >= 1, wait
@@ -137,15 +150,21 @@ def test_the_counters_see_a_wait(simulated):
 def test_digits(cuda, model, tmp_path, monkeypatch):
     """The example trains on the device as on the CPU: two epochs, the same history within rounding.
 
-    Without dropout: on the CPU its masks and the order of the batches come from one stream, on a GPU from two.
+    Without dropout: on the CPU its masks and the order of the batches come from one stream, on a GPU from
+    two.
     """
     from lucid.examples import digits
 
     build = digits.MODELS[model]
-    monkeypatch.setitem(digits.MODELS, model, lambda: nn.Sequential(*(m for m in build() if not isinstance(m, nn.Dropout))))
+    monkeypatch.setitem(
+        digits.MODELS, model, lambda: nn.Sequential(*(m for m in build() if not isinstance(m, nn.Dropout)))
+    )
     for device in ("cpu", cuda):
         (tmp_path / device).mkdir()
-    runs = [digits.train(digits.Settings(model=model, device=device, epochs=2, batch_size=128), tmp_path / device) for device in ("cpu", cuda)]
+    runs = [
+        digits.train(digits.Settings(model=model, device=device, epochs=2, batch_size=128), tmp_path / device)
+        for device in ("cpu", cuda)
+    ]
     for a, b in zip(*(run.history for run in runs), strict=True):
         for key in ("train_loss", "test_loss"):
             assert a[key] == pytest.approx(b[key], rel=2e-3), key

@@ -51,7 +51,6 @@ class Sim:
 
     def __init__(self, order="random", seed=0, mode="fast", sms=3):
         self.order, self.seed, self.mode, self.sms = order, seed, mode, sms
-        self.flag = np.zeros(1, np.int32)
         self.memory = []
         self.launches = []
 
@@ -71,6 +70,11 @@ class Sim:
     def empty(self, shape, dtype):
         out = aligned(shape, as_dtype(dtype))
         self.memory.append(out)
+        return out
+
+    def zeros(self, shape, dtype):
+        out = self.empty(shape, dtype)
+        out[...] = 0
         return out
 
     def upload(self, x):

@@ -83,17 +83,17 @@ def test_cross_entropy(dtype, weighted, ignored, smoothing):
 
 
 def _loss_and_gradient(sim, x, target, weight, g, reduction, smoothing):
-    loss, saved = calls.cross_entropy(sim, x, target, weight, -100, smoothing, reduction)
-    assert sim.flag[0] == 0
+    loss, saved, flag = calls.cross_entropy(sim, x, target, weight, -100, smoothing, reduction)
+    assert flag[0] == 0
     return loss, calls.cross_entropy_backward(sim, g, x, target, weight, saved, -100, smoothing, reduction)
 
 
 @pytest.mark.parametrize("cols", (40, 1100))
 def test_a_target_out_of_range_gives_nan_and_a_flag(cols):
     x, target = normal((6, cols), "float32"), device(np.array([1, 2, cols, 3, -1, -100]))
-    sim = Sim()
-    loss, saved = calls.cross_entropy(sim, x, target, None, -100, 0.0, "none")
-    assert np.isnan(loss).tolist() == [False, False, True, False, True, False] and sim.flag[0] == 5
+    loss, saved, flag = calls.cross_entropy(Sim(), x, target, None, -100, 0.0, "none")
+    assert np.isnan(loss).tolist() == [False, False, True, False, True, False] and flag.view(np.int64)[0] == -1
+    assert calls.cross_entropy(Sim(), x[:3], target[:3], None, -100, 0.0, "mean")[2][0] == cols
     dx = calls.cross_entropy_backward(Sim(), device(np.ones(6, "f4")), x, target, None, saved, -100, 0.0, "none")
     assert np.isnan(dx).all(1).tolist() == np.isnan(loss).tolist() and not dx[5].any()
 
@@ -103,12 +103,12 @@ def test_a_target_out_of_range_gives_nan_and_a_flag(cols):
 def test_gradient_in_one_pass_and_in_place(dtype, cols):
     x, target = normal((5, cols), dtype, 1, scale=3.0), _targets(5, cols, True)
     g = device(np.array([0.25], np.float32))
-    loss, saved = calls.cross_entropy(Sim(), x, target, None, -100, 0.1, "none")
+    loss, saved, _ = calls.cross_entropy(Sim(), x, target, None, -100, 0.1, "none")
     dx = calls.cross_entropy_backward(Sim(), device(np.full(5, 0.25, x.dtype)), x, target, None, saved, -100, 0.1, "none")
     for order, seed in ORDERS:
         for inplace in (False, True):
             a = device(x)
-            losses, da = calls.cross_entropy_gradient(Sim(order, seed), g, a, target, None, -100, 0.1, inplace)
+            losses, da, _ = calls.cross_entropy_gradient(Sim(order, seed), g, a, target, None, -100, 0.1, inplace)
             np.testing.assert_array_equal(losses.astype(x.dtype), loss)
             np.testing.assert_allclose(np.asarray(da, "f8"), np.asarray(dx, "f8"), rtol=1e-5 if dtype == "float32" else 1e-2, atol=1e-9)
             assert (da is a) == inplace

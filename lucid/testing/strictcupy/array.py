@@ -174,14 +174,7 @@ class ndarray:
     ) -> Any:
         if self.dtype.char == "E":
             raise BufferError("bfloat16 is not supported by NumPy's DLPack")
-        capsule = self._a.__dlpack__()
-        get = ctypes.pythonapi.PyCapsule_GetPointer
-        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        # DLManagedTensor starts with {void* data; int32 device_type; ...}: say CUDA, so that hosts refuse it
-        ctypes.c_int32.from_address(get(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p)).value = _CUDA[
-            0
-        ]
-        return capsule
+        return set_dlpack_device(self._a.__dlpack__(), _CUDA[0])
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CUDA
@@ -386,6 +379,15 @@ def _not_here(name: str) -> Any:
 
 def _rebuild(a: np.ndarray) -> ndarray:
     return upload(a)
+
+
+def set_dlpack_device(capsule: Any, kind: int) -> Any:
+    """The DLPack capsule, its device type set to CUDA (2), so that hosts refuse it, or to the CPU (1)."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    # DLManagedTensor starts with {void* data; int32 device_type; ...}.
+    ctypes.c_int32.from_address(get(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p)).value = kind
+    return capsule
 
 
 # ---- making arrays ----------------------------------------------------------------------------------

@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from .array import BFLOAT16, adopt, check_dtype, ndarray, new, unsupported, unwrap, upload, view, wrap
+from .array import (
+    BFLOAT16,
+    adopt,
+    check_dtype,
+    ndarray,
+    new,
+    set_dlpack_device,
+    unsupported,
+    unwrap,
+    upload,
+    view,
+    wrap,
+)
 from .state import COUNT, NotInStandin, UndefinedOnDevice, names
 
 # first argument: shapes, numbers, sequences of arrays, or anything
@@ -376,18 +388,37 @@ def from_dlpack(array: Any, device: Any = None, copy: Any = None) -> ndarray:
             "CPU arrays cannot be directly imported to CuPy. "
             "Use `cupy.array(numpy.from_dlpack(input))` instead."
         )
-    raise NotInStandin("from_dlpack of an array of another library")
+    if kind != 2:
+        raise TypeError(f"Unsupported array type: {type(array)}")
+    host = np.from_dlpack(_OnHost(array.__dlpack__(stream=1)))
+    return _at(host.ctypes.data, host.shape, host.dtype, host.strides, (array, host))
+
+
+class _OnHost:
+    """A capsule of simulated device memory, for NumPy to read its address, shape and strides."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = set_dlpack_device(capsule, 1)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+
+def _at(ptr: int, shape: Any, dtype: Any, strides: Any, owner: Any) -> ndarray:
+    """A device array on memory that `owner` keeps."""
+    from .memory import MemoryPointer, UnownedMemory
+
+    n = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return ndarray(shape, dtype, MemoryPointer(UnownedMemory(ptr, n, owner), 0), strides)
 
 
 def _from_interface(obj: Any) -> ndarray:
     """A view of what `__cuda_array_interface__` describes."""
-    from .memory import MemoryPointer, UnownedMemory
-
     d = obj.__cuda_array_interface__
-    dt = np.dtype(d["typestr"])
-    n = int(np.prod(d["shape"])) * dt.itemsize
-    memory = MemoryPointer(UnownedMemory(d["data"][0], n, obj), 0)
-    return ndarray(d["shape"], dt, memory, d.get("strides"))
+    return _at(d["data"][0], d["shape"], np.dtype(d["typestr"]), d.get("strides"), obj)
 
 
 def as_strided(x: Any, shape: Any = None, strides: Any = None) -> ndarray:

@@ -1,0 +1,15 @@
+"""Fusion tests run on small arrays: the size below which the pass stays out of the way is lowered for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lucid import fusion
+from lucid.fusion import groups, rewrite
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(groups, "MIN_SIZE", 1)
+    monkeypatch.setattr(rewrite, "MIN_SIZE", 1)
+    fusion.reset_stats()

@@ -1,0 +1,348 @@
+"""Fused equals unfused: patterns, layouts, dtypes, broadcasts; guards refuse; hooks, captures and repeated passes see the graph as recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import fusion
+from lucid.autograd import Engine
+from lucid.autograd.engine import _collect
+from lucid.autograd.record import RECORDED as F
+from lucid.errors import LucidError, SavedValueError
+from lucid.fusion import guards, rewrite
+from lucid.fusion.patterns import PATTERNS, Pattern, check
+from lucid.ops.registry import OPS
+
+pytestmark = pytest.mark.usefixtures("small")
+RNG = np.random.default_rng(0)
+ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "elu")
+
+
+def host(t):
+    return t.detach().cpu().numpy().astype("f8")
+
+
+def both(f, arrays, device, dtype="float64", tol=1e-9, expect=None):
+    """Gradients of f(*tensors) fused and unfused agree; `expect` is the name of a group that must have run."""
+    results = []
+    for on in (True, False):
+        xs = [lucid.tensor(a, requires_grad=True, device=device).to(dtype).detach().requires_grad_() for a in arrays]
+        fusion.reset_stats()
+        with fusion.enabled(on):
+            y = f(*xs)
+            seed = lucid.tensor(np.random.default_rng(5).standard_normal(y.shape), device=device).to(dtype)
+            y.backward(seed)
+        stats = fusion.stats()
+        if on and expect is not None:
+            assert stats.by_name.get(expect), stats
+        if not on:
+            assert stats.passes == 0
+        results.append([host(x.grad) for x in xs])
+        assert all(x.grad.dtype == x.dtype and x.grad.shape == x.shape for x in xs)
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+
+
+def arr(*shape):
+    return RNG.standard_normal(shape)
+
+
+# ---- runs ----
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(7, 9), (8, 16), (33,), (2, 3, 5)], ids=str)
+def test_pointwise_run(device, dtype, shape):
+    tol = {"float64": 1e-9, "float32": 1e-4, "float16": 3e-2, "bfloat16": 2e-1}[dtype]
+    both(lambda x, y: (x * y).tanh() * y.sigmoid() + x, [arr(*shape), arr(*shape)], device, dtype, tol)
+
+
+def test_the_cases_that_wrong_rewrites_get_wrong(device):
+    x = lucid.tensor([2.0, 0.5], dtype="float64", device=device, requires_grad=True)
+    (-(-(-x))).sum().backward()
+    assert host(x.grad).tolist() == [-1.0, -1.0]
+    x.grad = None
+    (1.0 / (1.0 / (1.0 / x))).sum().backward()
+    assert host(x.grad).tolist() == [-0.25, -4.0]
+
+
+@pytest.mark.parametrize("shapes", [((6, 8), (8,)), ((6, 8), (6, 1)), ((6, 8), ()), ((6, 8), (1, 8)), ((2, 3, 8), (8,)), ((2, 3, 8), (2, 3, 1)), ((2, 3, 8), (3, 1)), ((6, 8), (1, 1))], ids=str)
+def test_broadcasts_inside_a_run_and_sums_at_its_end(device, shapes):
+    both(lambda x, y: ((x * y).tanh() + y) * 2.0, [arr(*shapes[0]), arr(*shapes[1])], device)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("rows", [1, 5, 64])
+def test_linear_and_activation(device, activation, rows):
+    f = getattr(lucid.nn.functional, activation)
+    both(lambda x, w, b: f(lucid.nn.functional.linear(x, w, b)), [arr(rows, 12), arr(20, 12), arr(20)], device)
+
+
+def test_linear_and_gelu_tanh_without_bias_and_on_3d(device):
+    f = lucid.nn.functional
+    both(lambda x, w: f.gelu(f.linear(x, w), approximate="tanh") * 2.0, [arr(5, 12), arr(20, 12)], device)
+    both(lambda x, w, b: f.relu(f.linear(x, w, b)), [arr(2, 5, 12), arr(20, 12), arr(20)], device)
+
+
+def test_residual_dropout_and_bias_chains(device):
+    mask = lucid.tensor(RNG.random((6, 8)) > 0.5, device=device)
+    both(lambda x, y: F.relu(x + y) * 1.5, [arr(6, 8), arr(6, 8)], device)
+    both(lambda x, y: F.dropout(x, mask, 0.5) * 1.0 + y, [arr(6, 8), arr(6, 8)], device)
+    both(lambda x, b: F.gelu(x + b), [arr(6, 8), arr(8)], device)
+
+
+def test_log_softmax_nll(device):
+    target = lucid.tensor([1, 0, 3, -100, 2], device=device)
+    f = lucid.nn.functional
+    both(lambda x: f.nll_loss(f.log_softmax(x, -1), target).reshape(()), [arr(5, 4)], device, expect="log_softmax_nll")
+    both(lambda x: f.nll_loss(f.log_softmax(x, 1), target, reduction="sum").reshape(()), [arr(5, 4)], device, expect="log_softmax_nll")
+    both(lambda x: f.nll_loss(f.log_softmax(x, 1), target, reduction="none"), [arr(5, 4)], device, expect="log_softmax_nll")
+    weight = lucid.tensor([1.0, 2.0, 3.0, 4.0], dtype="float64", device=device)
+    both(lambda x: f.nll_loss(f.log_softmax(x, 1), target, weight), [arr(5, 4)], device)
+
+
+def test_non_contiguous_inputs_fall_back_or_agree(device):
+    both(lambda x: (x.transpose(0, 1) * x.transpose(0, 1).tanh()).exp(), [arr(5, 7)], device)
+
+
+def test_empty_and_0d(device):
+    both(lambda x: (x * x).tanh() * 2.0, [np.array(0.3)], device)
+    both(lambda x: (x * x).tanh() * 2.0, [np.zeros((0, 3))], device)
+
+
+def test_integer_and_mask_operands(device):
+    m = lucid.tensor(RNG.random((6, 8)) > 0.5, device=device)
+    both(lambda x: F.where(m, x.tanh(), x * 2.0), [arr(6, 8)], device)
+
+
+def test_uniform_gradient_of_a_sum_stays_one_number(device):
+    a = arr(40, 30)
+    g = []
+    for on in (True, False):
+        x = lucid.tensor(a, device=device, requires_grad=True)
+        with fusion.enabled(on):
+            (-x * x).exp().sum().backward()
+        g.append(host(x.grad))
+    np.testing.assert_allclose(*g)
+
+
+# ---- visibility ----
+
+def graph(device, n=6):
+    x = lucid.tensor(arr(n, 5), device=device, requires_grad=True)
+    a = x * 2.0
+    b = a.tanh()
+    c = b * b
+    return x, a, b, c
+
+
+def groups_of(root, wanted=None):
+    edges = [root.edge]
+    return rewrite.match(_collect(edges), edges, wanted)
+
+
+def test_one_run_by_default(device):
+    x, a, b, c = graph(device)
+    found = groups_of(c)
+    assert [g.name for g in found.values()] == ["mul+tanh+mul"]
+    assert c.grad_fn.next_edges[0].node is b.grad_fn  # the graph is as it was
+
+
+@pytest.mark.parametrize(("guard", "spoil"), [
+    ("single_consumer", lambda x, a, b, c: c.sum() + b.sum()),
+    ("not_hooked", lambda x, a, b, c: (b.register_hook(lambda g: None), c)[1]),
+    ("not_hooked", lambda x, a, b, c: (b.retain_grad(), c)[1]),
+])
+def test_each_guard_refuses_and_a_pass_without_it_would_be_wrong(device, guard, spoil, monkeypatch):
+    x, a, b, c = graph(device)
+    root = spoil(x, a, b, c)
+    members = {n for g in groups_of(root).values() for n in g.parts[1:]}
+    assert b.edge not in members
+    why = []
+    rewrite.match(_collect([root.edge]), [root.edge], None, lambda n, name: why.append((n, name)))
+    assert (b.edge, guard) in why
+    # The mutant: without this guard the node would be absorbed.
+    monkeypatch.setattr(guards, "GUARDS", tuple(g for g in guards.GUARDS if g.__name__ != guard))
+    assert b.edge in {n for g in groups_of(root).values() for n in g.parts[1:]}
+
+
+def test_captured_interiors_are_refused_and_right(device, monkeypatch):
+    x, a, b, c = graph(device)
+    gb, gx = Engine.grad(c, np.ones((6, 5)), [b, x], retain_graph=True)
+    np.testing.assert_allclose(host(gb), 2 * host(b))
+    t = host(b)
+    np.testing.assert_allclose(host(gx), 2 * t * (1 - t * t) * 2.0)
+    wanted = {b.edge: [0]}
+    assert b.edge not in {n for g in groups_of(c, wanted).values() for n in g.parts[1:]}
+    monkeypatch.setattr(guards, "GUARDS", tuple(g for g in guards.GUARDS if g.__name__ != "not_captured"))
+    assert b.edge in {n for g in groups_of(c, wanted).values() for n in g.parts[1:]}
+
+
+def test_roots_are_refused(device):
+    x, a, b, c = graph(device)
+    edges = [c.edge, b.edge]
+    found = rewrite.match(_collect(edges), edges, None)
+    assert b.edge not in {n for g in found.values() for n in g.parts[1:]}
+    lucid.autograd.backward([c, b], [lucid.ones(6, 5, dtype="float64", device=device)] * 2)
+    t = host(b)
+    np.testing.assert_allclose(host(x.grad), (2 * t + 1) * (1 - t * t) * 2)
+
+
+def test_barriers_are_refused(device):
+    x = lucid.tensor(arr(6, 4), device=device, requires_grad=True)
+    p, q = (x * 2.0).split(3)
+    y = (p.tanh() * q.tanh()).exp()
+    assert all(type(n).__name__ == "FuncOp" for g in groups_of(y).values() for n in g.parts)
+    both(lambda x: (x.split(3)[0].tanh() * x.split(3)[1].tanh()).exp(), [arr(6, 4)], device)
+
+
+def test_hooks_see_their_gradients(device):
+    x, a, b, c = graph(device)
+    seen = []
+    b.register_hook(lambda g: seen.append(host(g)))
+    c.register_hook(lambda g: g * 2.0)  # on the head: allowed, it runs before the group
+    c.backward(lucid.ones(6, 5, dtype="float64", device=device))
+    np.testing.assert_allclose(seen[0], 4 * host(b))
+    assert fusion.stats().fused >= 1
+
+
+def test_retain_graph_and_repeated_passes(device):
+    x, a, b, c = graph(device)
+    for k in (1, 2, 3):
+        c.backward(lucid.ones(6, 5, dtype="float64", device=device), retain_graph=True)
+        t = host(b)
+        np.testing.assert_allclose(host(x.grad), k * 2 * t * (1 - t * t) * 2.0)
+    assert fusion.stats().fused == 3
+
+
+def test_release_reaches_every_part(device):
+    x, a, b, c = graph(device)
+    nodes = [t.edge for t in (a, b, c)]
+    c.backward(lucid.ones(6, 5, dtype="float64", device=device))
+    assert fusion.stats().fused == 1 and all(n.saved is None for n in nodes)
+
+
+def test_create_graph_is_left_alone(device):
+    x, a, b, c = graph(device)
+    g, = lucid.autograd.grad(c.sum(), x, create_graph=True)
+    assert fusion.stats().passes == 0
+    h, = lucid.autograd.grad(g.sum(), x)
+    assert h.shape == x.shape
+
+
+def test_versions_are_checked_before_a_group_runs(device):
+    x, a, b, c = graph(device)
+    b.mul_(1.0)
+    with pytest.raises(SavedValueError):
+        c.sum().backward()
+
+
+def test_errors_inside_a_group_name_its_parts(device, monkeypatch):
+    x, a, b, c = graph(device)
+    from lucid.fusion.groups import RunGroup
+
+    def fail(self, program, g):
+        raise ValueError("boom")
+    monkeypatch.setattr(RunGroup, "_sweep", fail)
+    with pytest.raises(ValueError, match=r"fused MulBackward \+ TanhBackward \+ MulBackward: boom"):
+        c.sum().backward()
+
+
+# ---- control ----
+
+def test_switches(device):
+    assert bool(fusion.enabled())
+    with fusion.enabled(False):
+        assert not fusion.enabled()
+        graph(device)[3].sum().backward()
+    assert fusion.enabled() and fusion.stats().passes == 0
+
+
+def test_small_graphs_are_left_alone(monkeypatch):
+    monkeypatch.undo()
+    fusion.reset_stats()
+    x = lucid.ones(8, requires_grad=True)
+    ((x * x).tanh() * x).sum().backward()
+    assert fusion.stats().passes == 0
+
+
+def test_explain(device):
+    x, a, b, c = graph(device)
+    text = str(fusion.explain(c.sum() + b.sum()))
+    assert "mul" in text and "not absorbed" in text and "single_consumer" in text
+    rows = fusion.explain(c.sum()).rows
+    assert rows[0].name == "mul+tanh+mul" and rows[0].shape == (6, 5) and rows[0].launches[0] > rows[0].launches[1] and rows[0].bytes[0] > rows[0].bytes[1]
+
+
+# ---- patterns ----
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
+def test_pattern_rows_name_ops_that_exist(pattern):
+    check(pattern)
+
+
+def test_user_patterns(device):
+    calls = []
+
+    def run(nodes, g):
+        calls.append([n.node_name for n in nodes])
+        return (g * 7.0,)
+
+    pattern = fusion.Pattern("sin_cos", ("sin", "cos"), run)
+    fusion.register_pattern(pattern)
+    try:
+        x = lucid.tensor(arr(4, 4), device=device, requires_grad=True)
+        x.cos().sin().sum().backward()
+        assert calls == [["sin", "cos"]] and host(x.grad)[0, 0] == 7.0
+        with pytest.raises(LucidError, match="'sin_cos': that name is taken"):
+            fusion.register_pattern(pattern)
+    finally:
+        PATTERNS.remove(pattern)
+    with pytest.raises(LucidError, match="there is no op 'sinn'"):
+        fusion.register_pattern(Pattern("x", ("sinn", "cos"), run))
+    with pytest.raises(LucidError, match="at least two ops"):
+        fusion.register_pattern(Pattern("x", ("sin",), run))
+    with pytest.raises(LucidError, match="written in other ops"):
+        check(Pattern("x", ("sin", "prelu"), run))
+    with pytest.raises(LucidError, match="several outputs"):
+        check(Pattern("x", ("sin", next(name for name, op in OPS.items() if len(op.diff) > 1)), run))
+
+
+# ---- fuse ----
+
+def test_fuse_decorator(device):
+    @fusion.fuse
+    def f(x, y, k):
+        return (x * y).tanh() * k + y
+
+    x, y = (lucid.tensor(arr(300, 400), device=device, requires_grad=True) for _ in range(2))
+    s = lucid.tensor(0.3, dtype="float64", device=device, requires_grad=True)
+    out = f(x, y, 2.0) * f(x, s, 1.0)
+    seed = lucid.tensor(arr(300, 400), device=device)
+    out.backward(seed)
+    got = [host(t.grad) for t in (x, y, s)]
+    for t in (x, y, s):
+        t.grad = None
+    g = f.__wrapped__
+    (g(x, y, 2.0) * g(x, s, 1.0)).backward(seed)
+    for a, t in zip(got, (x, y, s), strict=True):
+        np.testing.assert_allclose(a, host(t.grad), rtol=1e-9, atol=1e-10)
+
+
+def test_fuse_to_second_order_and_errors():
+    @fusion.fuse
+    def bell(x):
+        return (-x * x).exp()
+
+    x = lucid.tensor([0.3, -1.0], dtype="float64", requires_grad=True)
+    assert lucid.autograd.gradcheck(bell, x) and lucid.autograd.gradgradcheck(bell, x)
+
+    @fusion.fuse
+    def total(x, y=None):
+        return x.sum().reshape(1, 1)
+
+    with pytest.raises(Exception, match="one shape"):
+        fusion.fuse(lambda a, b: a + b)(lucid.ones(3), lucid.ones(2))
+    with pytest.raises(Exception, match="only pointwise functions"):
+        fusion.fuse(lambda a: a[:2])(lucid.ones(5))
