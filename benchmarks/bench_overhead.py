@@ -2,11 +2,13 @@
 
     pytest benchmarks/bench_overhead.py                     pytest-benchmark groups (lucid alone)
     python benchmarks/bench_overhead.py [--json FILE]       interleaved with PyTorch, medians, as ratios
-    python benchmarks/bench_overhead.py --deep [--nodes N]  a chain of a million nodes: time and bytes per node
+    python benchmarks/bench_overhead.py --deep [--nodes N]  a chain of a million
+    nodes: time and bytes per node
 
-Rows: `chain` is 999 ops (mul, add, tanh) on 8 float32 elements; `mlp` is one training step of 784-256-256-10 (ReLU, cross entropy, SGD with
-momentum) at batch 1 and 128, and of 784-2048x3-10 at batch 512. PyTorch runs with its default number of threads. Each repeat times every
-contestant in turn, so that a slow moment of the machine meets both; the ratio is the median over repeats of lucid / PyTorch.
+Rows: `chain` is 999 ops (mul, add, tanh) on 8 float32 elements; `mlp` is one training step of 784-256-256-10
+(ReLU, cross entropy, SGD with momentum) at batch 1 and 128, and of 784-2048x3-10 at batch 512. PyTorch runs
+with its default number of threads. Each repeat times every contestant in turn, so that a slow moment of the
+machine meets both; the ratio is the median over repeats of lucid / PyTorch.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ from lucid import nn
 from lucid.autograd import Engine
 
 CHAIN = 333
-TARGETS = {"chain forward + backward": 0.65, "chain no-grad": 0.60, "mlp batch 128": 0.65, "mlp batch 1": 0.95, "mlp 2048 batch 512": 0.65}
+TARGETS = {
+    "chain forward + backward": 0.65,
+    "chain no-grad": 0.60,
+    "mlp batch 128": 0.65,
+    "mlp batch 1": 0.95,
+    "mlp 2048 batch 512": 0.65,
+}
 
 
 def chain(tanh: Callable[..., Any], x: Any, w: Any, b: Any) -> Any:
@@ -76,7 +84,11 @@ def lucid_step(sizes: tuple[int, ...], batch: int) -> Callable[[], None]:
     return step
 
 
-MLPS = {"mlp batch 1": ((784, 256, 256, 10), 1), "mlp batch 128": ((784, 256, 256, 10), 128), "mlp 2048 batch 512": ((784, 2048, 2048, 2048, 10), 512)}
+MLPS = {
+    "mlp batch 1": ((784, 256, 256, 10), 1),
+    "mlp batch 128": ((784, 256, 256, 10), 128),
+    "mlp 2048 batch 512": ((784, 2048, 2048, 2048, 10), 512),
+}
 
 
 # ---- pytest-benchmark ----
@@ -153,12 +165,26 @@ def timed(f: Callable[[], Any], inner: int = 1) -> Callable[[], float]:
     return run
 
 
-def row(name: str, mine: Callable[[], Any], theirs: Callable[[], Any], repeats: int, inner: int, unit: float, per: float = 1.0) -> dict[str, Any]:
+def row(
+    name: str,
+    mine: Callable[[], Any],
+    theirs: Callable[[], Any],
+    repeats: int,
+    inner: int,
+    unit: float,
+    per: float = 1.0,
+) -> dict[str, Any]:
     """One line of the table."""
     mine(), theirs()
     t = interleaved({"lucid": timed(mine, inner), "torch": timed(theirs, inner)}, repeats)
     ratio = statistics.median(a / b for a, b in zip(t["lucid"], t["torch"], strict=True))
-    return {"row": name, "lucid": statistics.median(t["lucid"]) * unit / per, "torch": statistics.median(t["torch"]) * unit / per, "ratio": ratio, "target": TARGETS.get(name)}
+    return {
+        "row": name,
+        "lucid": statistics.median(t["lucid"]) * unit / per,
+        "torch": statistics.median(t["torch"]) * unit / per,
+        "ratio": ratio,
+        "target": TARGETS.get(name),
+    }
 
 
 def compare(scale: float = 1.0) -> list[dict[str, Any]]:
@@ -168,17 +194,35 @@ def compare(scale: float = 1.0) -> list[dict[str, Any]]:
     n = 3 * CHAIN
     rows = [
         row("chain forward", mine[0], theirs[0], int(60 * scale), 1, 1e6, n),
-        row("chain forward + backward", lambda: mine[1](mine[0]()), lambda: theirs[1](theirs[0]()), int(100 * scale), 1, 1e6, n),
+        row(
+            "chain forward + backward",
+            lambda: mine[1](mine[0]()),
+            lambda: theirs[1](theirs[0]()),
+            int(100 * scale),
+            1,
+            1e6,
+            n,
+        ),
         row("chain no-grad", mine[2], theirs[2], int(100 * scale), 1, 1e6, n),
     ]
     for name, (sizes, batch) in MLPS.items():
         big = sizes[1] > 1000
-        rows.append(row(name, lucid_step(sizes, batch), torch_step(torch, sizes, batch), int((8 if big else 60) * scale), 1 if big else 20, 1e3))
+        rows.append(
+            row(
+                name,
+                lucid_step(sizes, batch),
+                torch_step(torch, sizes, batch),
+                int((8 if big else 60) * scale),
+                1 if big else 20,
+                1e3,
+            )
+        )
     return rows
 
 
 def deep(nodes: int) -> dict[str, float]:
-    """A chain of `nodes` ops on one element: microseconds and bytes per node to build, run backward and free."""
+    """A chain of `nodes` ops on one element: microseconds and bytes per node to build, run backward and free.
+    """
     x, w = lucid.ones(1, requires_grad=True), lucid.ones(1, requires_grad=True)
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -192,8 +236,14 @@ def deep(nodes: int) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     del h
     t3 = time.perf_counter()
-    return {"nodes": nodes, "forward us": (t1 - t0) / nodes * 1e6, "backward us": (t2 - t1) / nodes * 1e6, "free us": (t3 - t2) / nodes * 1e6,
-            "total us": (t3 - t0) / nodes * 1e6, "peak bytes": (peak - before) * 1024 / nodes}
+    return {
+        "nodes": nodes,
+        "forward us": (t1 - t0) / nodes * 1e6,
+        "backward us": (t2 - t1) / nodes * 1e6,
+        "free us": (t3 - t2) / nodes * 1e6,
+        "total us": (t3 - t0) / nodes * 1e6,
+        "peak bytes": (peak - before) * 1024 / nodes,
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -209,12 +259,20 @@ def main(argv: list[str] | None = None) -> None:
         print("  ".join(f"{k} {v:,.2f}" for k, v in result.items()))
     else:
         result = compare(a.scale)
-        print(f"{'row':28} {'lucid':>10} {'torch':>10} {'ratio':>7} {'target':>7}   (chain: us per op; mlp: ms per step)")
+        print(
+            f"{'row':28} {'lucid':>10} {'torch':>10} {'ratio':>7} {'target':>7}   (chain: us per op; "
+            "mlp: ms per step)"
+        )
         for r in result:
-            print(f"{r['row']:28} {r['lucid']:10.3f} {r['torch']:10.3f} {r['ratio']:7.2f} {r['target'] or '':>7}")
+            print(
+                f"{r['row']:28} {r['lucid']:10.3f} {r['torch']:10.3f} {r['ratio']:7.2f} "
+                f"{r['target'] or '':>7}"
+            )
     if a.json:
         with open(a.json, "w") as f:
-            json.dump({"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1)
+            json.dump(
+                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
+            )
 
 
 if __name__ == "__main__":

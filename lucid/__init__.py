@@ -88,7 +88,9 @@ from .functional import PUBLIC as _PUBLIC  # noqa: E402  (attaches the methods t
 
 
 def __getattr__(name: str) -> _Any:
-    """Public functions and submodules, made at their first use: recorders are generated, and nn is imported, only when asked for."""
+    """Public functions and submodules, made at their first use: recorders are generated, and nn is
+    imported, only when asked for.
+    """
     found = _PUBLIC.get(name)
     if found is None:
         if name in _SUBMODULES:

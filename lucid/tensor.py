@@ -35,8 +35,8 @@ F = RECORDED
 class Tensor(TensorMethods):
     """An n-dimensional array on a device that takes part in automatic differentiation.
 
-    Made by `lucid.tensor(...)`, by creation functions, and by operations. Its methods are the functions of `lucid` with the tensor as
-    first argument.
+    Made by `lucid.tensor(...)`, by creation functions, and by operations. Its methods are the functions of
+    `lucid` with the tensor as first argument.
 
     >>> import lucid
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
@@ -139,7 +139,8 @@ class Tensor(TensorMethods):
     def __bool__(self) -> bool:
         if self.storage.array.size != 1:
             raise LucidError(
-                f"bool: the truth value of a tensor with {self.numel()} elements ({describe(self)}) is ambiguous; use .any() or .all()"
+                f"bool: the truth value of a tensor with {self.numel()} elements ({describe(self)}) is "
+                "ambiguous; use .any() or .all()"
             )
         return bool(self.storage.array.reshape(()))
 
@@ -160,7 +161,8 @@ class Tensor(TensorMethods):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:
             raise ShapeError("iter: cannot iterate over a 0-d tensor; use .item()")
-        # unbind makes one node for all rows; indexing them one by one would pad a full-size gradient for each.
+        # unbind makes one node for all rows; indexing them one by one would pad a
+        # full-size gradient for each.
         return iter(self.unbind(0))
 
     def __contains__(self, value: Any) -> bool:
@@ -182,7 +184,8 @@ class Tensor(TensorMethods):
             parts.append(f"grad_fn=<{self.grad_fn.name()}>")
         elif self.requires_grad:
             parts.append("requires_grad=True")
-        return f"{'Parameter containing:' + chr(10) if isinstance(self, Parameter) else ''}tensor({', '.join(parts)})"
+        title = "Parameter containing:\n" if isinstance(self, Parameter) else ""
+        return f"{title}tensor({', '.join(parts)})"
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.ndim and spec else repr(self)
@@ -202,12 +205,14 @@ class Tensor(TensorMethods):
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The data as a NumPy array; on the CPU it shares memory with the tensor.
 
-        Raises for tensors that require grad or live on a GPU unless `force` is given (which detaches and copies to the host).
+        Raises for tensors that require grad or live on a GPU unless `force` is given (which detaches
+        and copies to the host).
         """
         if not force:
             if self.requires_grad:
                 raise GradError(
-                    "numpy: the tensor requires grad, so its data would leave the graph; use .detach().numpy()"
+                    "numpy: the tensor requires grad, so its data would leave the graph; "
+                    "use .detach().numpy()"
                 )
             if self.is_cuda:
                 raise LucidError(f"numpy: the tensor is on {self.device}; use .cpu().numpy()")
@@ -234,7 +239,8 @@ class Tensor(TensorMethods):
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise GradError(
-                "deepcopy: only leaves can be copied deeply (this tensor has a grad_fn); use .detach().clone()"
+                "deepcopy: only leaves can be copied deeply (this tensor has a grad_fn); "
+                "use .detach().clone()"
             )
         found = memo.get(id(self))
         if found is None:
@@ -249,7 +255,10 @@ class Tensor(TensorMethods):
     # ---- devices and dtypes ----
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The tensor on another device and/or in another dtype; itself when nothing changes. `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`."""
+        """The tensor on another device and/or in another dtype; itself when nothing changes.
+
+        `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`.
+        """
         kwargs.pop("non_blocking", None)
         kwargs.pop("memory_format", None)
         copy = kwargs.pop("copy", False)
@@ -297,7 +306,8 @@ class Tensor(TensorMethods):
     def backward(
         self, gradient: Any = None, retain_graph: Any = None, create_graph: Any = False, inputs: Any = None
     ) -> None:
-        """Nothing; writes gradients of this tensor into the `.grad` of every leaf below it (or of `inputs` only).
+        """Nothing; writes gradients of this tensor into the `.grad` of every leaf below it
+        (or of `inputs` only).
 
         gradient: the gradient of this tensor, needed unless it has one element. See `Engine.backward`.
         """
@@ -314,7 +324,8 @@ class Tensor(TensorMethods):
             require_differentiable(self.dtype)
         elif self.edge is not None:
             raise GradError(
-                "requires_grad_: only leaves can stop requiring grad (this tensor has a grad_fn); use .detach()"
+                "requires_grad_: only leaves can stop requiring grad (this tensor has a grad_fn); "
+                "use .detach()"
             )
         self.requires_grad = bool(requires_grad)
         return self
@@ -347,7 +358,8 @@ class Tensor(TensorMethods):
         return F.clone(self)
 
     def register_hook(self, hook: Callable[..., Any]) -> _hooks.RemovableHandle:
-        """A handle; `hook(grad)` runs in every backward pass on the tensor's gradient and may return another."""
+        """A handle; `hook(grad)` runs in every backward pass on the tensor's gradient and may return another.
+        """
         return _hooks.register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> _hooks.RemovableHandle:
@@ -371,7 +383,9 @@ class Tensor(TensorMethods):
     # ---- in place ----
 
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
-        """The tensor itself, after the values of `source` (broadcast, cast, from any device) were copied into it."""
+        """The tensor itself, after the values of `source` (broadcast, cast, from any
+        device) were copied into it.
+        """
         _inplace.check_writable(self, "copy_")
         source = source if isinstance(source, TensorImpl) else tensor(source, device=self.device)
         source = source.to(self.device, self.dtype)
@@ -420,7 +434,10 @@ class Tensor(TensorMethods):
 
 
 class Parameter(Tensor):
-    """A tensor that a module registers as trainable when it is assigned as an attribute. Requires grad by default."""
+    """A tensor that a module registers as trainable when it is assigned as an attribute.
+
+    Requires grad by default.
+    """
 
     def __new__(cls, data: Any = None, requires_grad: Any = True) -> Parameter:
         t = TensorImpl.__new__(cls)
@@ -459,7 +476,8 @@ def _unpickle(cls: Any, array: Any, requires_grad: Any, device: str) -> Any:
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
     """A new leaf tensor with a copy of `data` (numbers, nested sequences, NumPy or CuPy arrays, tensors).
 
-    dtype: kept for arrays; Python floats become the default dtype, ints int64, bools bool. device: the default device when None.
+    dtype: kept for arrays; Python floats become the default dtype, ints int64, bools bool. device: the
+    default device when None.
 
     >>> import lucid
     >>> lucid.tensor([[1, 2], [3, 4]]).shape

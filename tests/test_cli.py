@@ -424,8 +424,9 @@ def test_what_is_missing_comes_with_the_command(monkeypatch):
     recent = driver.Driver("580.1", 13, ("NVIDIA H200",))
     old = driver.Driver("470.1", 11, ("K80",))
     monkeypatch.setattr(devices, "cupy_version", lambda: None)
-    assert devices.why_no_cuda(recent) == (
-        "CuPy is not installed (NVIDIA H200, driver 580.1, CUDA 13); pip install 'cupy-cuda13x[ctk]'"
+    assert (
+        devices.why_no_cuda(recent)
+        == "CuPy is not installed (NVIDIA H200, driver 580.1, CUDA 13); pip install 'cupy-cuda13x[ctk]'"
     )
     monkeypatch.setattr(devices, "cupy_version", lambda: "cupy-cuda13x 14.2.0")
     assert "cupy-cuda13x 14.2.0 finds no device on NVIDIA H200" in devices.why_no_cuda(recent)

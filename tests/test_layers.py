@@ -1,4 +1,7 @@
-"""The layers of the package: an import may only point to an earlier layer. The list is the design's, as data."""
+"""The layers of the package: an import may only point to an earlier layer.
+
+The list is the design's, as data.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ LAYERS = (
     ("autograd",),
     ("fusion",),
     ("tensor", "functional"),
-    ("linalg", "fft", "special", "random"),
+    ("linalg", "fft", "special", "random", "array_api"),
     ("nn",),
     ("optim", "amp"),
     ("cuda", "backends", "utils"),

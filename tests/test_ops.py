@@ -1,4 +1,7 @@
-"""Every op, from its samples: values, first and second order, masks, layouts, devices, 16-bit floats. See lucid/testing/checks.py."""
+"""Every op, from its samples: values, first and second order, masks, layouts, devices, 16-bit floats.
+
+See lucid/testing/checks.py.
+"""
 
 from __future__ import annotations
 

@@ -232,8 +232,8 @@ class GradScaler:
             return
         if not state_dict:
             raise ValueError(
-                "GradScaler.load_state_dict: the state is empty, as a disabled scaler saves it; make this one "
-                "with enabled=False"
+                "GradScaler.load_state_dict: the state is empty, as a disabled scaler saves it; "
+                "make this one with enabled=False"
             )
         self._scale = float(state_dict["scale"])
         self._growth_factor, self._backoff_factor = (

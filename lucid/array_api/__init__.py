@@ -1,8 +1,9 @@
 """The Python array API standard (2024.12) on tensors: what `x.__array_namespace__()` returns.
 
-Functions have the standard's names, argument names and dtype rules, and record derivatives like the functions of
-`lucid` that they call. Two differences from `lucid` itself: 0-d tensors take part in type promotion like any
-other array (in PyTorch they count only when their kind is higher), and reductions take any number of axes.
+Functions have the standard's names, argument names and dtype rules, and record derivatives like the
+functions of `lucid` that they call. Two differences from `lucid` itself: 0-d tensors take part in
+type promotion like any other array (in PyTorch they count only when their kind is higher), and
+reductions take any number of axes.
 
 What is not there: the dtypes uint16, uint32 and uint64, and `x.size` as a number (it is PyTorch's method; use
 `math.prod(x.shape)`). Operators promote 0-d tensors by PyTorch's rule. `floor_divide` gives NaN for infinite

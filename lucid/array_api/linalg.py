@@ -133,7 +133,9 @@ def tril_triu(name: str, x: Tensor, k: int) -> Tensor:
 def vector_norm(
     x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
-    """(sum |x|^ord)^(1/ord) over `axis` (all elements when None)."""
+    """(sum |x|^ord)^(1/ord) over `axis` (all elements when None; () reduces nothing)."""
+    if axis == ():
+        return _l.vector_norm(F.unsqueeze(x, -1), ord, -1)
     return _l.vector_norm(x, ord, axis, keepdims)
 
 
@@ -166,8 +168,16 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The pseudo-inverse; singular values up to rtol times the largest count as 0."""
-    return _l.pinv(x, rtol=rtol)
+    """The pseudo-inverse; singular values up to rtol (a number, or one per matrix)
+    times the largest count as 0.
+    """
+    if not isinstance(rtol, Tensor) or not rtol.ndim:
+        return _l.pinv(x, rtol=rtol)
+    batch = broadcast_shapes(x.shape[:-2], rtol.shape)
+    matrices = F.reshape(F.expand(x, (*batch, *x.shape[-2:])), (-1, *x.shape[-2:]))
+    limits = F.expand(rtol, batch).reshape(-1).tolist()
+    parts = [_l.pinv(matrices[i], rtol=limit) for i, limit in enumerate(limits)]
+    return F.reshape(F.stack(*parts), (*batch, x.shape[-1], x.shape[-2])) if parts else F.transpose(x, -2, -1)
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:

@@ -1,6 +1,7 @@
 """Automatic differentiation: the graph, the engine, grad modes, hooks, user functions.
 
-`lucid.autograd.backward` and `grad` are PyTorch's; `Engine`, `Node`, `Edge`, `AccumulateGrad` and `FuncOp` are the parts that they are made of.
+`lucid.autograd.backward` and `grad` are PyTorch's; `Engine`, `Node`, `Edge`, `AccumulateGrad` and `FuncOp`
+are the parts that they are made of.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ _where: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
 
 
 def note(out: Any) -> None:
-    """Nothing; remembers the stack at which the nodes of `out` were recorded, and watches their gradients for NaN."""
+    """Nothing; remembers the stack at which the nodes of `out` were recorded, and watches
+    their gradients for NaN.
+    """
     for t in out if isinstance(out, tuple) else (out,):
         edge = t.edge if isinstance(t, TensorImpl) else None
         node = edge.node if type(edge) is Port else edge
@@ -35,12 +37,14 @@ class _Watch:
         for i, g in enumerate(grad_inputs):
             if g is not None and node is not None and bool((g != g).any()):
                 raise GradError(
-                    f"{node.name()}: its gradient {i} contains NaN. The operation was recorded here (most recent call last):\n{_where.get(node, '')}"
+                    f"{node.name()}: its gradient {i} contains NaN. The operation was recorded here (most "
+                    f"recent call last):\n{_where.get(node, '')}"
                 )
 
 
 class detect_anomaly:
-    """A context manager under which a NaN in a gradient raises, naming the operation and where it was recorded.
+    """A context manager under which a NaN in a gradient raises, naming the operation and
+    where it was recorded.
 
     Slow (a stack and a check per operation): for finding a fault, not for training.
     """

@@ -1,6 +1,7 @@
 """The reverse sweep: one traversal behind `Engine.backward` and `Engine.grad`.
 
-Nothing here asks which device it runs on, and nothing is kept between calls: all state is on the caller's stack.
+Nothing here asks which device it runs on, and nothing is kept between calls: all
+state is on the caller's stack.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from .node import AccumulateGrad, FuncOp, Node, Port
 from .own import own
 
 _by_sequence_nr = attrgetter("sequence_nr")
-# Passes that look at the order before the walk (lucid.fusion): (order, roots' nodes, wanted) -> {node: group that runs in its place}
-# or None. The order itself stays; nodes that a group absorbs are reached by no gradient.
+# Passes that look at the order before the walk (lucid.fusion): (order, roots' nodes, wanted) ->
+# {node: group that runs in its place} or None. The order itself stays; nodes that a group absorbs are
+# reached by no gradient.
 PASSES: list[Any] = []
 
 
@@ -38,12 +40,13 @@ class Engine:
     ) -> None:
         """Nothing; writes the gradient of `root` into the `.grad` of every leaf below it.
 
-        root: a tensor, or a sequence of tensors that are walked in one pass. grad_seed: the gradient of the root (of its shape; a sequence for several
-        roots), ones for a one-element root when None. retain_graph: keep the saved values for another pass. create_graph: record the pass
-        itself, so that the gradients can be differentiated (implies retain_graph).
+        root: a tensor, or a sequence of tensors that are walked in one pass. grad_seed: the gradient of the
+        root (of its shape; a sequence for several roots), ones for a one-element root when None.
+        retain_graph: keep the saved values for another pass. create_graph: record the pass itself, so that
+        the gradients can be differentiated (implies retain_graph).
 
-        Raises GradError when the root does not require grad or is no scalar and has no seed, ShapeError for a seed of another shape,
-        FreedGraphError and SavedValueError before anything is written.
+        Raises GradError when the root does not require grad or is no scalar and has no seed, ShapeError for a
+        seed of another shape, FreedGraphError and SavedValueError before anything is written.
         """
         roots = (root,) if isinstance(root, TensorImpl) else tuple(root)
         _sweep(roots, _seeds(roots, grad_seed), None, retain_graph, create_graph)
@@ -57,9 +60,11 @@ class Engine:
         create_graph: bool = False,
         allow_unused: bool = True,
     ) -> list[Any]:
-        """The gradients of `root` with respect to `inputs` (leaves or interior tensors), as tensors; None for an input outside the graph.
+        """The gradients of `root` with respect to `inputs` (leaves or interior tensors), as tensors; None for
+        an input outside the graph.
 
-        Writes no `.grad`. allow_unused=False raises instead of returning None, before anything is freed. Other arguments as in `backward`.
+        Writes no `.grad`. allow_unused=False raises instead of returning None, before anything is freed.
+        Other arguments as in `backward`.
         """
         roots = (root,) if isinstance(root, TensorImpl) else tuple(root)
         inputs = (inputs,) if isinstance(inputs, TensorImpl) else tuple(inputs)
@@ -69,7 +74,8 @@ class Engine:
                 raise GradError(f"grad: inputs must be tensors, got {type(t).__name__} at position {i}")
             if not t.requires_grad:
                 raise GradError(
-                    f"grad: input {i} ({describe(t)}) does not require grad; set requires_grad=True on it before computing the output"
+                    f"grad: input {i} ({describe(t)}) does not require grad; "
+                    "set requires_grad=True on it before computing the output"
                 )
             wanted.setdefault(gradient_edge(t), []).append(i)
         retain = create_graph if retain_graph is None else retain_graph
@@ -96,13 +102,15 @@ def _seed(root: Any, seed: Any, create: bool) -> Any:
     if seed is None:
         if array.size != 1:
             raise GradError(
-                f"backward: expected a grad_seed for a root that is not a scalar ({describe(root)}); pass a gradient of that shape, or reduce the root with .sum() or .mean()"
+                f"backward: expected a grad_seed for a root that is not a scalar ({describe(root)}); "
+                "pass a gradient of that shape, or reduce the root with .sum() or .mean()"
             )
         g = backend.xp.ones(array.shape, array.dtype)
     elif isinstance(seed, TensorImpl):
         if seed.storage.backend is not backend:
             raise DeviceError(
-                f"backward: grad_seed is on {seed.storage.backend.device}, the root on {backend.device}; move it with .to({str(backend.device)!r})"
+                f"backward: grad_seed is on {seed.storage.backend.device}, the root on {backend.device}; "
+                f"move it with .to({str(backend.device)!r})"
             )
         g = seed.storage.array
     else:
@@ -120,7 +128,9 @@ def _seed(root: Any, seed: Any, create: bool) -> Any:
 
 
 def _collect(starts: Sequence[Node]) -> list[Node]:
-    """Every node reachable from `starts`, each before all that it sends gradients to, the highest sequence_nr first among the ready."""
+    """Every node reachable from `starts`, each before all that it sends gradients to, the highest sequence_nr
+    first among the ready.
+    """
     seen = dict.fromkeys(starts)
     stack = list(seen)
     ordered = True
@@ -135,7 +145,8 @@ def _collect(starts: Sequence[Node]) -> list[Node]:
                 if e not in seen:
                     seen[e] = None
                     push(e)
-    # Nodes are numbered as they are made, so one sort is a topological order; only numbers set by hand can break that.
+    # Nodes are numbered as they are made, so one sort is a topological order; only numbers
+    # set by hand can break that.
     return sorted(seen, key=_by_sequence_nr, reverse=True) if ordered else _by_counting(seen)
 
 
@@ -190,7 +201,9 @@ def _validate(order: list[Node]) -> None:
 
 
 def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, create: bool) -> Any:
-    """The traversal. request: None to write `.grad`s, or (inputs, wanted node -> positions, allow_unused) to return gradients."""
+    """The traversal. request: None to write `.grad`s, or (inputs, wanted node -> positions,
+    allow_unused) to return gradients.
+    """
     if not roots:
         raise GradError("backward: expected at least one root, got none")
     edges = [gradient_edge(r) for r in roots]
@@ -204,7 +217,8 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
             for n, positions in wanted.items():
                 if n not in reached:
                     raise GradError(
-                        f"grad: input {positions[0]} ({describe(inputs[positions[0]])}) is not part of the graph of the output; pass allow_unused=True to get None for it"
+                        f"grad: input {positions[0]} ({describe(inputs[positions[0]])}) is not part of the "
+                        "graph of the output; pass allow_unused=True to get None for it"
                     )
     _validate(order)
     retain = retain or create
@@ -246,7 +260,10 @@ def _walk(
     retain: bool,
     create: bool,
 ) -> tuple[list[Any], dict[Node, list[Any]]]:
-    """What reached the leaves, and what was captured on the way. `pending` holds the sums that wait for their node."""
+    """What reached the leaves, and what was captured on the way.
+
+    `pending` holds the sums that wait for their node.
+    """
     arrivals: list[Any] = []
     captured: dict[Node, list[Any]] = {}
     # Nodes whose pending sum is a buffer made here, to which the next gradient is added in place.
@@ -279,8 +296,8 @@ def _walk(
                 arrivals.append((n, [g]))
             continue
         elif cls is Port:
-            node = n.node  # type: ignore[attr-defined]
-            pending[node] = node.accumulate_barrier_grad(get(node), n.input_nr, g)  # type: ignore[attr-defined]
+            node, nr = n.node, n.input_nr  # type: ignore[attr-defined]
+            pending[node] = node.accumulate_barrier_grad(get(node), nr, g)
             continue
         else:
             grads = (
@@ -317,11 +334,13 @@ def _backend_of(n: Node, backend: Any) -> Any:
 def _check_count(n: Node, grads: Any) -> None:
     if grads is not None and not isinstance(grads, (tuple, list)):
         raise GradError(
-            f"{n.node_name}: apply must return a tuple with one gradient per edge ({len(n.edges)}), got {type(grads).__name__}"
+            f"{n.node_name}: apply must return a tuple with one gradient per edge ({len(n.edges)}), "
+            f"got {type(grads).__name__}"
         )
     if grads and n.edges and len(grads) != len(n.edges):
         raise GradError(
-            f"{n.node_name}: returned {len(grads)} gradients for {len(n.edges)} edges; return one per edge, None where no gradient flows"
+            f"{n.node_name}: returned {len(grads)} gradients for {len(n.edges)} edges; "
+            "return one per edge, None where no gradient flows"
         )
 
 

@@ -47,11 +47,14 @@ class FunctionNode(Node):
     # ---- ctx ----
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Nothing; keeps inputs and outputs for backward, where `ctx.saved_tensors` gives them back after a version check."""
+        """Nothing; keeps inputs and outputs for backward, where `ctx.saved_tensors` gives them back
+        after a version check.
+        """
         for t in tensors:
             if t is not None and not isinstance(t, TensorImpl):
                 raise GradError(
-                    f"{self.node_name}: save_for_backward takes tensors (or None), got {type(t).__name__}; keep other values as attributes of ctx"
+                    f"{self.node_name}: save_for_backward takes tensors (or None), got {type(t).__name__}; "
+                    "keep other values as attributes of ctx"
                 )
         self._to_save = tensors
 
@@ -110,14 +113,16 @@ class FunctionNode(Node):
     def validate_versions(self) -> None:
         if self._saved is None:
             raise FreedGraphError(
-                f"{self.name()}: its saved values were freed by an earlier backward pass; call the first backward (or grad) with retain_graph=True"
+                f"{self.name()}: its saved values were freed by an earlier backward pass; "
+                "call the first backward (or grad) with retain_graph=True"
             )
         for i, item in enumerate(self._saved):
             if item is not None and item[0].version != item[1]:
                 a = item[0].array
                 raise SavedValueError(
-                    f"{self.name()}: saved tensor {i} ({a.dtype.name}{list(a.shape)}, {item[0].backend.device}) was changed in place after forward "
-                    f"(version {item[0].version}, saved at {item[1]}); clone() it before changing it"
+                    f"{self.name()}: saved tensor {i} ({a.dtype.name}{list(a.shape)}, "
+                    f"{item[0].backend.device}) was changed in place after forward (version "
+                    f"{item[0].version}, saved at {item[1]}); clone() it before changing it"
                 )
 
     @property
@@ -144,7 +149,8 @@ class FunctionNode(Node):
     def apply_for_graph(self, g: Any) -> Any:
         if self.once:
             raise GradError(
-                f"{self.node_name}: its backward is once_differentiable, so it cannot be recorded; call backward with create_graph=False"
+                f"{self.node_name}: its backward is once_differentiable, so it cannot be recorded; "
+                "call backward with create_graph=False"
             )
         return self._backward(list(g) if isinstance(g, list) else [g])
 
@@ -164,29 +170,34 @@ class FunctionNode(Node):
             grads = grads[:-1]
         if len(grads) != n:
             raise GradError(
-                f"{self.node_name}: backward must return one gradient per argument of forward ({n}), got {len(grads)}; return None for arguments that are no tensors"
+                f"{self.node_name}: backward must return one gradient per argument of forward ({n}), "
+                f"got {len(grads)}; return None for arguments that are no tensors"
             )
         out = []
         for i, need in enumerate(self.needs_input_grad):
             g = grads[i]
             if g is not None and not isinstance(g, TensorImpl):
                 raise GradError(
-                    f"{self.node_name}: backward returned {type(g).__name__} for argument {i}; return a tensor or None"
+                    f"{self.node_name}: backward returned {type(g).__name__} for argument {i}; "
+                    "return a tensor or None"
                 )
             if i in self.positions:
                 if g is not None and need and g.shape != self.shapes[self.positions.index(i)]:
                     raise GradError(
-                        f"{self.node_name}: backward returned shape {g.shape} for argument {i}, expected {self.shapes[self.positions.index(i)]}"
+                        f"{self.node_name}: backward returned shape {g.shape} for argument {i}, "
+                        f"expected {self.shapes[self.positions.index(i)]}"
                     )
                 out.append(g if need else None)
         return tuple(out)
 
 
 class Function:
-    """Base class of a user's own differentiable function: static `forward(ctx, *args)` and `backward(ctx, *grads)`, called by `apply`.
+    """Base class of a user's own differentiable function: static `forward(ctx, *args)` and `backward(ctx,
+    *grads)`, called by `apply`.
 
-    backward returns one gradient per positional argument of forward (None for those that are no tensors). With `create_graph=True` backward is itself
-    recorded, so double backward works when it is made of lucid operations.
+    backward returns one gradient per positional argument of forward (None for those that are no
+    tensors). With `create_graph=True` backward is itself recorded, so double backward works when it
+    is made of lucid operations.
 
     >>> import lucid
     >>> class Cube(Function):
@@ -264,7 +275,8 @@ class Function:
             if id(t) in dirty:
                 if t.edge is None and t.requires_grad:
                     raise GradError(
-                        f"{cls.__name__}: a leaf that requires grad ({describe(t)}) was changed in place; clone() it first"
+                        f"{cls.__name__}: a leaf that requires grad ({describe(t)}) was changed in place; "
+                        "clone() it first"
                     )
             elif id(t) in given:
                 outputs[i] = TensorImpl.from_storage(ViewStorage(t.storage.array, t.storage))

@@ -45,7 +45,8 @@ def grad(
 ) -> tuple[Any, ...]:
     """The gradients of the sum of `outputs` with respect to `inputs`; writes no `.grad`.
 
-    grad_outputs: a gradient per output, ones for scalars when None. allow_unused: None instead of an error for inputs outside the graph.
+    grad_outputs: a gradient per output, ones for scalars when None. allow_unused: None instead of an error
+    for inputs outside the graph.
     materialize_grads: zeros instead of None.
 
     >>> import lucid
@@ -92,7 +93,9 @@ def _detached(out: Any) -> Any:
 def jvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), Jacobian times `v`), by differentiating the vector-Jacobian product, which is linear in its vector."""
+    """(func(*inputs), Jacobian times `v`), by differentiating the vector-Jacobian product,
+    which is linear in its vector.
+    """
     with enable_grad():
         listed, _ = _inputs(inputs)
         out = func(*listed)

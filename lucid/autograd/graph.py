@@ -27,7 +27,9 @@ def saved_bytes(root: TensorImpl) -> int:
 
 
 def to_dot(root: TensorImpl) -> str:
-    """The graph of `root` in Graphviz' dot language: one box per node, labelled with its name and, for leaves, their shape."""
+    """The graph of `root` in Graphviz' dot language: one box per node, labelled with its name and,
+    for leaves, their shape.
+    """
     order = nodes_of(root)
     number = {n: i for i, n in enumerate(order)}
     lines = ["digraph lucid {", "  rankdir=TB; node [shape=box, fontname=monospace];"]

@@ -45,7 +45,9 @@ class HookTable(dict[int, Any]):
 
 
 class Hooks:
-    """A node's hooks: `tensor` see the output's gradient first, then `retain`, `pre`; `post` after the node ran; `leaf` after `.grad` was written."""
+    """A node's hooks: `tensor` see the output's gradient first, then `retain`, `pre`; `post` after the node
+    ran; `leaf` after `.grad` was written.
+    """
 
     __slots__ = ("tensor", "retain", "pre", "post", "leaf")
 
@@ -74,10 +76,13 @@ def add_hook(node: Node, kind: str, hook: Callable[..., Any]) -> RemovableHandle
 
 
 def register_hook(t: TensorImpl, hook: Callable[..., Any]) -> RemovableHandle:
-    """A handle; `hook(grad)` runs once per backward call on the tensor's whole gradient and may return another."""
+    """A handle; `hook(grad)` runs once per backward call on the tensor's whole
+    gradient and may return another.
+    """
     if not t.requires_grad:
         raise GradError(
-            "register_hook: expected a tensor that requires grad, got one that does not; set requires_grad=True first"
+            "register_hook: expected a tensor that requires grad, got one that does not; "
+            "set requires_grad=True first"
         )
     return add_hook(gradient_edge(t), "tensor", hook)
 
@@ -86,7 +91,8 @@ def register_post_accumulate_grad_hook(t: TensorImpl, hook: Callable[..., Any]) 
     """A handle; `hook(leaf)` runs each time after the leaf's `.grad` was written."""
     if t.edge is not None or not t.requires_grad:
         raise GradError(
-            "register_post_accumulate_grad_hook: expected a leaf that requires grad; on other tensors use register_hook or retain_grad"
+            "register_post_accumulate_grad_hook: expected a leaf that requires grad; "
+            "on other tensors use register_hook or retain_grad"
         )
     return add_hook(gradient_edge(t), "leaf", hook)
 
@@ -95,7 +101,8 @@ def retain_grad(t: TensorImpl) -> None:
     """Nothing; `t.grad` is written by backward although `t` is not a leaf."""
     if not t.requires_grad:
         raise GradError(
-            "retain_grad: expected a tensor that requires grad, got one that does not; set requires_grad=True on its inputs"
+            "retain_grad: expected a tensor that requires grad, got one that does not; "
+            "set requires_grad=True on its inputs"
         )
     if t.edge is not None:
         hooks_of(t.edge).retain = weakref.ref(t)
@@ -130,7 +137,8 @@ def _unwrap(node: Node, old: Any, new: Any, create: bool) -> Any:
         raise GradError(f"{node.node_name}: a hook must return a tensor or None, got {type(new).__name__}")
     if new.storage.array.shape != old.shape:
         raise ShapeError(
-            f"{node.node_name}: a hook must return a gradient of shape {old.shape}, got {new.storage.array.shape}"
+            f"{node.node_name}: a hook must return a gradient of shape {old.shape}, got "
+            f"{new.storage.array.shape}"
         )
     return new if create else new.storage.array
 

@@ -29,7 +29,8 @@ FREED = _Freed()
 class TensorImpl:
     """Storage, `requires_grad`, edge into the graph, and `.grad`.
 
-    edge: the node (or `Port`) that made this tensor; None for a leaf. accumulate: a leaf's AccumulateGrad, once it is used.
+    edge: the node (or `Port`) that made this tensor; None for a leaf. accumulate: a leaf's
+    AccumulateGrad, once it is used.
     base: for a view, (the tensor viewed, the op, its static arguments).
     """
 
@@ -102,8 +103,9 @@ def gradient_edge(t: TensorImpl) -> Node:
     """The node that takes a gradient of `t`; raises when `t` does not require grad."""
     if not t.requires_grad:
         raise GradError(
-            f"backward: expected a tensor that requires grad, got one ({describe(t)}) that does not and has no grad_fn; set "
-            "requires_grad=True on the inputs before computing, and compute outside no_grad()"
+            f"backward: expected a tensor that requires grad, got one ({describe(t)}) that does not and has "
+            "no grad_fn; set requires_grad=True on the inputs before computing, and compute outside "
+            "no_grad()"
         )
     return t.edge or leaf_edge(t)
 
@@ -111,7 +113,10 @@ def gradient_edge(t: TensorImpl) -> Node:
 def describe(t: Any) -> str:
     """dtype, shape and device in a message's words: `float32[3,4] cpu`."""
     if isinstance(t, TensorImpl):
-        return f"{t.storage.array.dtype.name}[{','.join(map(str, t.storage.array.shape))}] {t.storage.backend.device}"
+        return (
+            f"{t.storage.array.dtype.name}[{','.join(map(str, t.storage.array.shape))}] "
+            f"{t.storage.backend.device}"
+        )
     return f"{type(t).__name__} {t!r}" if len(repr(t)) < 40 else type(t).__name__
 
 
@@ -119,7 +124,8 @@ def require_differentiable(dtype: Any) -> None:
     """Nothing; raises unless tensors of `dtype` can require grad."""
     if not is_differentiable(dtype):
         raise DtypeError(
-            f"requires_grad: only floating and complex tensors have gradients, got {dtype.name}; convert first, for example x.float()"
+            f"requires_grad: only floating and complex tensors have gradients, got {dtype.name}; "
+            "convert first, for example x.float()"
         )
 
 
@@ -135,7 +141,8 @@ def rebuild(n: FuncOp, i: int) -> Any:
             return TensorImpl.from_storage(storage)
         return TensorImpl.from_storage(storage, Port(n, plan.op.diff.index(name)) if n.is_barrier else n)
     if plan.op.variadic:
-        return tuple(_with_edge(s, e) for s, e in zip(storage, n.edges, strict=True))  # type: ignore[arg-type]
+        parts: Any = storage  # a _Several of the variadic op's tensors
+        return tuple(_with_edge(s, e) for s, e in zip(parts, n.edges, strict=True))
     if storage is NONE:
         return None
     return _with_edge(storage, n.edges[plan.targets.index(name)] if name in plan.targets else None)

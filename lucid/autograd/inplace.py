@@ -1,7 +1,8 @@
 """In-place writes: what may be written, and what the write does to the graph.
 
-The value is computed by the ordinary recorded op and copied into the buffer, whose address and version counter stay. A tensor written through a view
-changes the graph of the tensor it views (`view_put`) and of every other live view of the same memory, as in PyTorch.
+The value is computed by the ordinary recorded op and copied into the buffer, whose address and version
+counter stay. A tensor written through a view changes the graph of the tensor it views (`view_put`) and of
+every other live view of the same memory, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -30,19 +31,21 @@ def check_writable(x: Any, name: str) -> None:
     if mode.flags & GRAD and x.requires_grad:
         if x.edge is None and x.base is None:
             raise InplaceError(
-                f"{name}: a leaf that requires grad ({describe(x)}) cannot be changed in place while operations are recorded; "
-                "use the out-of-place form, or wrap the update in lucid.no_grad()"
+                f"{name}: a leaf that requires grad ({describe(x)}) cannot be changed in place while "
+                "operations are recorded; use the out-of-place form, or wrap the update in lucid.no_grad()"
             )
         root = _root(x)
         if root.edge is None and root.requires_grad:
             raise InplaceError(
-                f"{name}: a view of a leaf that requires grad ({describe(root)}) cannot be changed in place while operations are recorded; "
-                "use the out-of-place form, clone() the leaf first, or wrap the update in lucid.no_grad()"
+                f"{name}: a view of a leaf that requires grad ({describe(root)}) cannot be changed in place "
+                "while operations are recorded; use the out-of-place form, clone() the leaf first, "
+                "or wrap the update in lucid.no_grad()"
             )
     array = x.storage.array
     if array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
         raise InplaceError(
-            f"{name}: several elements of the tensor ({describe(x)}) share one place in memory (it was expanded); clone() it before writing"
+            f"{name}: several elements of the tensor ({describe(x)}) share one place in memory (it was "
+            "expanded); clone() it before writing"
         )
 
 
@@ -52,12 +55,14 @@ def write(x: Any, value: Any, name: str) -> Any:
     new = value.storage.array
     if new.shape != array.shape:
         raise ShapeError(
-            f"{name}: the result has shape {new.shape}, which does not fit the tensor's shape {array.shape}; an in-place operation cannot grow its tensor"
+            f"{name}: the result has shape {new.shape}, which does not fit the tensor's shape {array.shape}; "
+            "an in-place operation cannot grow its tensor"
         )
     if new.dtype != array.dtype:
         if category(new.dtype) > category(array.dtype):
             raise DtypeError(
-                f"{name}: a result of {new.dtype.name} cannot be stored in a tensor of {array.dtype.name}; convert the tensor first, or use the out-of-place form"
+                f"{name}: a result of {new.dtype.name} cannot be stored in a tensor of {array.dtype.name}; "
+                "convert the tensor first, or use the out-of-place form"
             )
         value = RECORDED.cast(value, array.dtype)
         new = value.storage.array
@@ -72,7 +77,9 @@ def write(x: Any, value: Any, name: str) -> Any:
 
 
 def keep_old_values(x: Any, node: Any) -> None:
-    """Nothing; a node that saved the memory about to be overwritten gets a copy of it (`h.mul_(w)` needs the old h for w's gradient)."""
+    """Nothing; a node that saved the memory about to be overwritten gets a copy of it (`h.mul_(w)` needs the
+    old h for w's gradient).
+    """
     if not isinstance(node, FuncOp) or not node.saved:
         return
     root = x.storage.root
@@ -93,7 +100,8 @@ def rebase(x: Any, value: Any, name: str) -> None:
         parent, op, statics = root.base
         if op is None:
             raise InplaceError(
-                f"{name}: this tensor is one of several views that one operation returned; changing it in place has no gradient. clone() it first"
+                f"{name}: this tensor is one of several views that one operation returned; "
+                "changing it in place has no gradient. clone() it first"
             )
         put = OPS["view_put"]
         holder = TensorImpl.from_storage(parent.storage)

@@ -23,7 +23,8 @@ def host_array(data: Any) -> np.ndarray[Any, Any]:
         ) from error
     if array.dtype.kind in "OUSMm":
         raise DtypeError(
-            f"tensor: expected numbers, got {describe(data)} (which NumPy reads as {array.dtype}); convert the data to numbers first"
+            f"tensor: expected numbers, got {describe(data)} (which NumPy reads as {array.dtype}); "
+            "convert the data to numbers first"
         )
     return array
 

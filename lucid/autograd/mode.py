@@ -1,7 +1,7 @@
 """Grad mode, and the two slots by which autocast, profiler and anomaly mode enter the recorder.
 
-`mode.flags` is one integer per thread, read once per op: bit 0 says that ops are recorded; any other bit sends the
-call to `intercept`, so that the common path pays for none of these features.
+`mode.flags` is one integer per thread, read once per op: bit 0 says that ops are recorded; any other bit
+sends the call to `intercept`, so that the common path pays for none of these features.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class set_grad_enabled:
         mode.flags = mode.flags | GRAD if enabled else mode.flags & ~GRAD
 
     def __enter__(self) -> Any:
-        # Entering again (a reused object, or a decorated function) sets the mode again and remembers the new outside.
+        # Entering again (a reused object, or a decorated function) sets the mode again and
+        # remembers the new outside.
         self.before = mode.flags if (mode.flags & GRAD) != self.enabled else self.before
         mode.flags = mode.flags | GRAD if self.enabled else mode.flags & ~GRAD
         return self
@@ -153,7 +154,8 @@ class _Nothing:
 
 
 def _decorate(make: Callable[[], Any], function: _F) -> _F:
-    """`function` run under a fresh context each call; a generator function keeps the mode to its own frames."""
+    """`function` run under a fresh context each call; a generator function keeps the mode to its own frames.
+    """
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
@@ -186,9 +188,11 @@ def _decorate(make: Callable[[], Any], function: _F) -> _F:
 
 
 class intercept:
-    """A context manager that sends every op call of this thread through `handler(op, tensors, statics, call)`.
+    """A context manager that sends every op call of this thread through `handler(op,
+    tensors, statics, call)`.
 
-    handler returns the op's result; `call(tensors, statics)` runs what lies further in. Used by autocast and the profiler.
+    handler returns the op's result; `call(tensors, statics)` runs what lies further in. Used by
+    autocast and the profiler.
     """
 
     __slots__ = ("handler", "before", "flags")

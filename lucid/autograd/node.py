@@ -1,4 +1,6 @@
-"""The graph: `Edge`, `Node`, `FuncOp` for ops, `AccumulateGrad` for leaves, `Port` for one of several outputs."""
+"""The graph: `Edge`, `Node`, `FuncOp` for ops, `AccumulateGrad` for leaves, `Port`
+for one of several outputs.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,13 @@ class Edge(NamedTuple):
 class Node:
     """A step of the backward pass: takes the gradient of its output, returns one for each outgoing edge.
 
-    Subclass it for a raw backward step: `apply(g)` gets a device array and returns one array (or None) per edge; `apply_for_graph(g)` does the same
-    with tensors, for `create_graph=True`. Among ready nodes the one with the highest `sequence_nr` runs first.
+    Subclass it for a raw backward step: `apply(g)` gets a device array and returns one array (or None) per
+    edge; `apply_for_graph(g)` does the same with tensors, for `create_graph=True`. Among ready nodes the one
+    with the highest `sequence_nr` runs first.
 
-    Inside, `edges` holds nodes: an edge to output 0 of a node is the node itself, to output i > 0 a `Port`. Plain references keep a
-    node at 4 containers (bench_overhead: bytes per node); `next_edges` shows them as `Edge`s.
+    Inside, `edges` holds nodes: an edge to output 0 of a node is the node itself, to output i > 0 a
+    `Port`. Plain references keep a node at 4 containers (bench_overhead: bytes per node);
+    `next_edges` shows them as `Edge`s.
     """
 
     __slots__ = ("sequence_nr", "edges", "hooks", "__weakref__")
@@ -82,14 +86,19 @@ class Node:
     def apply_for_graph(self, g: Any) -> Sequence[Any] | None:
         """The same on tensors, recorded, so that the result can be differentiated again."""
         raise GradError(
-            f"{self.node_name}: this node has no derivative that can be recorded (create_graph=True); define apply_for_graph(g) "
-            "in terms of lucid operations, or call backward with create_graph=False"
+            f"{self.node_name}: this node has no derivative that can be recorded (create_graph=True); "
+            "define apply_for_graph(g) in terms of lucid operations, or call backward with "
+            "create_graph=False"
         )
 
     def accumulate_barrier_grad(self, state: Any, input_nr: int, g: Any) -> Any:
-        """The barrier's state after the gradient of output `input_nr` arrived. `state` is None at the first."""
+        """The barrier's state after the gradient of output `input_nr` arrived.
+
+        `state` is None at the first.
+        """
         raise GradError(
-            f"{self.node_name}: this node is not a barrier, it takes one gradient (output 0), got one for output {input_nr}"
+            f"{self.node_name}: this node is not a barrier, it takes one gradient (output 0), "
+            f"got one for output {input_nr}"
         )
 
     def apply_barrier(self, state: Any, create_graph: bool = False) -> Sequence[Any] | None:
@@ -155,8 +164,10 @@ class Port(Node):
 class FuncOp(Node):
     """The node of an op: its plan (which values to keep, which formulas to run) and the values it kept.
 
-    saved: storages, in the order of `plan.keep`; None once released. versions: 0 when every saved version was 0, else a tuple.
-    shapes: input shapes to which the gradients are summed, or None when nothing was broadcast. static: what else the formulas name.
+    saved: storages, in the order of `plan.keep`; None once released. versions: 0 when every saved
+    version was 0, else a tuple.
+    shapes: input shapes to which the gradients are summed, or None when nothing was broadcast. static: what
+    else the formulas name.
     """
 
     __slots__ = ("plan", "saved", "versions", "shapes", "F", "static")
@@ -205,8 +216,9 @@ class FuncOp(Node):
             array, what = saved[i].array, self.plan.keep[i]
             what = "its output" if what in self.plan.op.outputs else f"its input {what!r}"
             raise SavedValueError(
-                f"{self.name()}: {what} ({array.dtype.name}{list(array.shape)}, {saved[i].backend.device}) was changed in place after the "
-                f"forward pass (version {now[i]}, saved at {then[i]}); use an out-of-place operation, or clone() before changing it"
+                f"{self.name()}: {what} ({array.dtype.name}{list(array.shape)}, {saved[i].backend.device}) "
+                f"was changed in place after the forward pass (version {now[i]}, saved at {then[i]}); "
+                "use an out-of-place operation, or clone() before changing it"
             )
 
     def release_saved(self) -> None:
@@ -263,9 +275,12 @@ class AccumulateGrad(Node):
         return self.reference()
 
     def write(self, box: list[Any], create_graph: bool) -> None:
-        """Nothing; adds the gradient in `box` to the leaf's `.grad`. A leaf that is gone or needs no gradient any more is skipped.
+        """Nothing; adds the gradient in `box` to the leaf's `.grad`.
 
-        The gradient comes in a list and is taken out of it, so that its reference count tells whether its buffer may be kept (`own`).
+        A leaf that is gone or needs no gradient any more is skipped.
+
+        The gradient comes in a list and is taken out of it, so that its reference count tells whether its
+        buffer may be kept (`own`).
         """
         leaf = self.reference()
         if leaf is None or not leaf.requires_grad:

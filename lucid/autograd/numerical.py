@@ -1,7 +1,8 @@
 """`gradcheck` and `gradgradcheck`: derivatives against central differences.
 
-Instead of whole Jacobians two scalars are compared per input: the vector-Jacobian product with random vectors v and u, <u, J^T v>, and the
-central difference of <v, f(x + t u)>. Any shape then costs two evaluations per direction (the method of HIPS autograd's check_grads).
+Instead of whole Jacobians two scalars are compared per input: the vector-Jacobian product with random vectors
+v and u, <u, J^T v>, and the central difference of <v, f(x + t u)>. Any shape then costs two evaluations per
+direction (the method of HIPS autograd's check_grads).
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ def gradcheck(
 ) -> bool:
     """True when the gradients of `func` agree with central differences in random directions.
 
-    func: takes the inputs, returns a tensor or several. inputs: tensors (float64 recommended), of which those that require grad are checked.
-    eps: the step. Raises GradcheckError naming input, analytic and numerical value (or returns False with raise_exception=False).
+    func: takes the inputs, returns a tensor or several. inputs: tensors (float64 recommended), of which those
+    that require grad are checked.
+    eps: the step. Raises GradcheckError naming input, analytic and numerical value (or returns False with
+    raise_exception=False).
 
     >>> import lucid
     >>> gradcheck(lambda x: x.sin(), lucid.tensor([0.3, 1.0], dtype=lucid.float64, requires_grad=True))
@@ -90,8 +93,10 @@ def gradcheck(
             numerical = _difference(func, listed, i, u, vs, eps)
             if not np.isclose(analytic, numerical, rtol=rtol, atol=atol):
                 message = (
-                    f"gradcheck: the gradient with respect to input {i} ({describe(listed[i])}) is {analytic:.8g} in a random direction, central differences give "
-                    f"{numerical:.8g} (rtol {rtol:g}, atol {atol:g}); the backward of some operation in func is wrong, or func is not smooth at this point"
+                    f"gradcheck: the gradient with respect to input {i} ({describe(listed[i])}) is "
+                    f"{analytic:.8g} in a random direction, central differences give {numerical:.8g} (rtol "
+                    f"{rtol:g}, atol {atol:g}); the backward of some operation in func is wrong, "
+                    "or func is not smooth at this point"
                 )
                 if raise_exception:
                     raise GradcheckError(message)
@@ -125,7 +130,10 @@ def gradgradcheck(
     directions: int = 2,
     seed: int = 0,
 ) -> bool:
-    """True when the second derivatives of `func` agree with central differences of its first ones. Arguments as in `gradcheck`."""
+    """True when the second derivatives of `func` agree with central differences of its first ones.
+
+    Arguments as in `gradcheck`.
+    """
     listed = (inputs,) if isinstance(inputs, TensorImpl) else tuple(inputs)
     rng = np.random.default_rng(seed + 1)
     with no_grad():

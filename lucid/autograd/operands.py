@@ -17,7 +17,9 @@ _NUMBERS = (int, float, bool, complex)
 
 
 def operand(op: Op, value: Any, others: tuple[Any, ...]) -> Any:
-    """A tensor for an operand that is not one: numbers become cached 0-d tensors beside the tensors they meet."""
+    """A tensor for an operand that is not one: numbers become cached 0-d tensors
+    beside the tensors they meet.
+    """
     if isinstance(value, TensorImpl):
         return value
     beside = max(
@@ -46,7 +48,8 @@ def operand(op: Op, value: Any, others: tuple[Any, ...]) -> Any:
             )
         )
     raise DtypeError(
-        f"{op.name}: expected a tensor or a number, got {describe(value)}; make a tensor of it with lucid.tensor(...)"
+        f"{op.name}: expected a tensor or a number, got {describe(value)}; "
+        "make a tensor of it with lucid.tensor(...)"
     )
 
 
@@ -54,7 +57,8 @@ _constants: dict[Any, Any] = {}
 
 
 def _constant(value: Any, dtype: Any, backend: Any) -> Any:
-    # 0-d arrays cost numpy 203 ns where a Python float costs 432 (notes: peers_cpu). Zero is not cached, since 0.0 == -0.0.
+    # 0-d arrays cost numpy 203 ns where a Python float costs 432 (notes: peers_cpu). Zero is not
+    # cached, since 0.0 == -0.0.
     key = (value, dtype, backend.device)
     found = _constants.get(key)
     if found is None:

@@ -9,10 +9,12 @@ getrefcount = sys.getrefcount
 
 
 def own(g: Any, backend: Any, like: Any) -> Any:
-    """An array that nobody else holds, with the dtype and shape of `like`: `g` itself when that is true of it, else a copy.
+    """An array that nobody else holds, with the dtype and shape of `like`: `g` itself when that is
+    true of it, else a copy.
 
-    Copying every gradient would cost a pass over all parameters per step; a reference count tells that the caller holds the only
-    reference (`_SOLE` is that count, measured by calling this function once at import, so it follows the interpreter's version).
+    Copying every gradient would cost a pass over all parameters per step; a reference count tells that the
+    caller holds the only reference (`_SOLE` is that count, measured by calling this function once at import,
+    so it follows the interpreter's version).
     """
     if (
         type(g) is backend.ndarray

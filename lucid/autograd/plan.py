@@ -27,8 +27,9 @@ def compile_source(source: str, name: str, scope: dict[str, Any]) -> Any:
 class Plan:
     """The formulas that one needs-grad mask of an op runs, and the values that they name.
 
-    targets: inputs that get a gradient, in the order of the node's edges. keep: names of the saved storages. static: other names that the
-    formulas read (static arguments, shapes). run(node, g): raw gradients, generated. run_graph(node, g): the same, recorded.
+    targets: inputs that get a gradient, in the order of the node's edges. keep: names of the saved storages.
+    static: other names that the formulas read (static arguments, shapes). run(node, g): raw gradients,
+    generated. run_graph(node, g): the same, recorded.
     """
 
     __slots__ = (
@@ -78,9 +79,12 @@ class Plan:
         )
         self.keep = tuple(n for n in names if n in op.tensors or n in op.outputs)
         self.static = tuple(n for n in names if n not in self.keep and n != "needs")
-        self.by_device = {device: _choose(self.formulas, formulas, wanted) for device, formulas in fast.items()}
+        self.by_device = {
+            device: _choose(self.formulas, formulas, wanted) for device, formulas in fast.items()
+        }
         # What a fused run may absorb: a formula of shapes cannot be evaluated block by block.
-        self.pointwise = op.pointwise and not op.variadic and not any(n.endswith("_shape") for n in self.static)
+        shapes = any(n.endswith("_shape") for n in self.static)
+        self.pointwise = op.pointwise and not op.variadic and not shapes
         generic = self._generate(self.formulas)
         if not fast:
             self.run = generic
@@ -218,14 +222,16 @@ def _accelerated(op: Op) -> dict[str, list[Formula]]:
 
 
 def _choose(generic: list[Formula], fast: list[Formula], wanted: list[str]) -> list[Formula]:
-    """The formulas of one device: accelerated ones for the inputs that have them, generic ones for the rest."""
+    """The formulas of one device: accelerated ones for the inputs that have them, generic ones for the rest.
+    """
     chosen = [f for f in fast if set(f.targets) & set(wanted)]
     covered = {t for f in chosen for t in f.targets}
     for formula in generic:
         if not set(formula.targets) & set(wanted) <= covered:
             if set(formula.targets) & covered:
                 raise TypeError(
-                    f"op {formula.targets}: an accelerated gradient must cover all of a shared formula's inputs"
+                    f"op {formula.targets}: an accelerated gradient must cover all of a shared formula's "
+                    "inputs"
                 )
             chosen.append(formula)
     return chosen

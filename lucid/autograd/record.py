@@ -1,8 +1,9 @@
 """RECORDED: op name -> function on tensors that runs the op and records its node.
 
-Each recorder is generated for its op's signature (template.py), at its first use. The generated function is the whole per-op
-path: read the storages, run the forward, make a Storage and a Tensor, and when an input requires grad one FuncOp (bench_overhead: record). For
-ops of one or two tensors the node is built inline, once per needs-grad mask; longer ones call `build`. Print `template.source` of an op to see one.
+Each recorder is generated for its op's signature (template.py), at its first use. The generated function is
+the whole per-op path: read the storages, run the forward, make a Storage and a Tensor, and when an input
+requires grad one FuncOp (bench_overhead: record). For ops of one or two tensors the node is built inline,
+once per needs-grad mask; longer ones call `build`. Print `template.source` of an op to see one.
 """
 
 from __future__ import annotations
@@ -233,7 +234,9 @@ def note_view(root: Storage, view: Any) -> None:
 
 
 def with_tensors(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
-    """The op's result after numbers and NumPy arrays among its tensors became tensors; raises for anything else."""
+    """The op's result after numbers and NumPy arrays among its tensors became
+    tensors; raises for anything else.
+    """
     others = tuple(t for t in tensors if isinstance(t, TensorImpl))
     optional = [
         not op.variadic and n in op.optional
@@ -255,13 +258,15 @@ def _call(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
 
 
 def unified(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
-    """The op's result after its tensors were brought to one device and, where the op asks for it, one dtype."""
+    """The op's result after its tensors were brought to one device and, where the op asks for it, one dtype.
+    """
     present = [t for t in tensors if t is not None]
     backends = {t.storage.backend for t in present if t.ndim}
     backend = backends.pop() if backends else present[0].storage.backend
     if backends:
         raise DeviceError(
-            f"{op.name}: expected all tensors on one device, got {', '.join(describe(t) for t in present)}; move them with .to(device)"
+            f"{op.name}: expected all tensors on one device, got {', '.join(describe(t) for t in present)}; "
+            "move them with .to(device)"
         )
     if any(t.storage.backend is not backend for t in present):
         # A 0-d tensor may meet tensors of another device, as in PyTorch.

@@ -1,7 +1,7 @@
 """The source of a recorder: the per-op path, written out for an op's signature.
 
-Read `source` from the top; print `source(OPS["mul"], {}, plan_of)` to see a whole one. Locals of the generated function start with an
-underscore, so that no argument of an op can collide with them.
+Read `source` from the top; print `source(OPS["mul"], {}, plan_of)` to see a whole one. Locals of the
+generated function start with an underscore, so that no argument of an op can collide with them.
 """
 
 from __future__ import annotations
@@ -64,12 +64,14 @@ def _enter(op: Op) -> list[str]:
     lines.append("    _flags = get_flags()")
     lines.append(f"    if _flags > 1: return intercepted(OP, ({', '.join(t)},), ({statics}), _flags)")
     if op.broadcast and len(t) > 1 and op.dtype is not None:
-        # The first operand is a tensor when an operator calls; a number there takes the slower way through with_tensors.
+        # The first operand is a tensor when an operator calls; a number there takes the
+        # slower way through with_tensors.
         for i, name in list(enumerate(t))[1:]:
             others = ", ".join(t[:i] + t[i + 1 :])
             absent = f" and {name} is not None" if name in op.optional else ""
             lines.append(
-                f"    if type({name}) is not Tensor and type({name}) is not Parameter{absent}: {name} = operand(OP, {name}, ({others},))"
+                f"    if type({name}) is not Tensor and type({name}) is not Parameter{absent}: "
+                f"{name} = operand(OP, {name}, ({others},))"
             )
     lines.append("    try:")
     for i, name in enumerate(t):
@@ -77,9 +79,8 @@ def _enter(op: Op) -> list[str]:
         lines.append(f"        _s{i} = {name}.storage{absent}")
     lines.append(f"    except AttributeError: return with_tensors(OP, ({', '.join(t)},), ({statics}))")
     lines += [f"    _a{i} = _s{i}.array" for i in range(len(t))]
-    lines.append(
-        f"    _b = _s{0 if t[0] not in op.optional else next(i for i, n in enumerate(t) if n not in op.optional)}.backend"
-    )
+    present = next(i for i, name in enumerate(t) if name not in op.optional)
+    lines.append(f"    _b = _s{present}.backend")
     conditions = []
     ruled = [i for i, name in enumerate(t) if name not in op.mask]
     for i, name in enumerate(t[1:], 1):
@@ -95,7 +96,8 @@ def _enter(op: Op) -> list[str]:
     if op.dtype == "float":
         # numpy's type numbers below 11 are bool and the integers; a tensor that requires grad is no integer.
         lines.append(
-            f"    if not {t[0]}.requires_grad and _a0.dtype.num < 11: return floated(OP, ({', '.join(t)},), ({statics}))"
+            f"    if not {t[0]}.requires_grad and _a0.dtype.num < 11: return floated(OP, ({', '.join(t)},), "
+            f"({statics}))"
         )
     return lines
 
@@ -103,7 +105,10 @@ def _enter(op: Op) -> list[str]:
 def _forward(op: Op) -> list[str]:
     arrays = {n: f"_a{i}" for i, n in enumerate(op.tensors)}
     call = _call_arguments(op, arrays)
-    failed = f"    except Exception as _error: raise explained(OP, _error, ({', '.join(op.tensors)},), ({''.join(s + ', ' for s in op.statics)})) from _error"
+    failed = (
+        f"    except Exception as _error: raise explained(OP, _error, ({', '.join(op.tensors)},), "
+        f"({''.join(s + ', ' for s in op.statics)})) from _error"
+    )
     return ["    try:", f"        _a = (raw_cpu if _b is CPU else _b.F.{op.name})({call})", failed]
 
 
@@ -118,15 +123,18 @@ def _new_tensor(op: Op) -> list[str]:
         sure = "" if op.view == "maybe" else "_a0.flags.c_contiguous or "
         lines += [
             f"    if {sure}_b.xp.may_share_memory(_a, _a0):",
-            "        _s = _out.storage = new_view(ViewStorage); _s.array = _a; _s.root = _s0.root; _s.backend = _b",
+            "        _s = _out.storage = new_view(ViewStorage); _s.array = _a; _s.root = _s0.root; "
+            "_s.backend = _b",
             f"        _out.base = ({op.tensors[0]}, OP, ({statics}))",
             "        note_view(_s.root, _out)",
             "    else:",
-            "        _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; _s.views = None; _out.base = None",
+            "        _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; "
+            "_s.backend = _b; _s.views = None; _out.base = None",
         ]
     else:
         lines.append(
-            "    _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; _s.views = None; _out.base = None"
+            "    _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; "
+            "_s.views = None; _out.base = None"
         )
     lines.append("    _out.grad = _out.accumulate = None")
     return lines
@@ -145,7 +153,8 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
     lines = [f"_n = new_node(FuncOp); _n.plan = plan{mask}; _n.F = _b.F; _n.hooks = None"]
     if kept:
         lines.append(
-            f"_n.saved = ({', '.join(kept)},); _n.versions = ({' + '.join(f'{k}.version' for k in kept)}) and ({', '.join(f'{k}.version' for k in kept)},)"
+            f"_n.saved = ({', '.join(kept)},); _n.versions = ({' + '.join(f'{k}.version' for k in kept)}) "
+            f"and ({', '.join(f'{k}.version' for k in kept)},)"
         )
     else:
         lines.append("_n.saved = (); _n.versions = 0")
@@ -172,7 +181,10 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
 
 
 def source(op: Op, scope: dict[str, Any], plan_of: Callable[[Op, int], Plan]) -> str:
-    """The source of an op's recorder. What it names besides its arguments is put into `scope` or expected there."""
+    """The source of an op's recorder.
+
+    What it names besides its arguments is put into `scope` or expected there.
+    """
     t = op.tensors
     head = f"def {op.name}({_signature(op, scope)}):"
     if op.variadic or len(op.outputs) > 1:

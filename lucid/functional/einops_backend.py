@@ -1,7 +1,7 @@
 """einops on tensors: `rearrange`, `reduce`, `repeat`, `pack`, `einsum`, with gradients.
 
-einops asks every subclass of its AbstractBackend that exists when it first meets a type. This one is made when
-einops is imported, before or after lucid; lucid itself does not import it.
+einops asks every subclass of its AbstractBackend that exists when it first meets a type. This one is made
+when einops is imported, before or after lucid; lucid itself does not import it.
 """
 
 from __future__ import annotations

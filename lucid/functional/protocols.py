@@ -1,8 +1,8 @@
 """What other libraries ask a tensor for: NumPy's functions, the array API namespace, einops.
 
-NumPy functions run on the data of tensors that do not require grad and return tensors. Tensors that require grad
-are refused, since their history would be lost; only NumPy's operators (`array * x` calls `np.multiply`) become the
-recorded operation.
+NumPy functions run on the data of tensors that do not require grad and return tensors. Tensors that require
+grad are refused, since their history would be lost; only NumPy's operators (`array * x` calls `np.multiply`)
+become the recorded operation.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _unwrapped(name: str, value: Any, found: list[Tensor]) -> Any:
     if isinstance(value, TensorImpl):
         if value.requires_grad:
             raise GradError(
-                f"{name}: the tensor ({describe(value)}) requires grad, and NumPy's functions record nothing; use "
-                "the function of lucid, or x.detach()"
+                f"{name}: the tensor ({describe(value)}) requires grad, and NumPy's functions record "
+                "nothing; use the function of lucid, or x.detach()"
             )
         found.append(value)  # type: ignore[arg-type]
         return value.storage.array

@@ -12,7 +12,7 @@ from ..autograd.impl import TensorImpl, gradient_edge
 from ..autograd.node import FuncOp, Node
 from ..autograd.plan import NONE
 from .groups import ChainGroup, Group
-from .patterns import MIN_SIZE
+from .patterns import RUN_SIZE
 from .region import FULL, Program, broadcast_shape
 from .rewrite import match
 from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
@@ -86,7 +86,8 @@ def _row(group: Group) -> Row:
     if shape is None:
         return Row(group.name, len(group.parts), None, None, None, "its size is known when it runs")
     program = Program(region, shape, region.nodes[0].F.backend.name)
-    note = program.obstacle() or (f"below {MIN_SIZE} elements: runs unfused" if prod(shape) < MIN_SIZE else "")
+    least = RUN_SIZE[region.nodes[0].F.backend.name]
+    note = program.obstacle() or (f"below {least} elements: runs unfused" if prod(shape) < least else "")
     itemsize = next((v.dtype.itemsize for v in program.values), 4)
     try:
         lines, uses = _traced(program)

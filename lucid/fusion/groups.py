@@ -7,7 +7,7 @@ from typing import Any
 from ..autograd.node import FuncOp, Node
 from ..errors import KernelError, LucidError
 from . import sweep
-from .patterns import MIN_SIZE, Pattern
+from .patterns import RUN_SIZE, Pattern
 from .region import Program, Region
 from .stats import count_fallback, count_fused
 from .symbols import NoCudaForm
@@ -33,12 +33,15 @@ class Group:
         for n in self.parts:
             n.saved = None
 
-    def one_by_one(self, g: Any, reason: str, goals: list[tuple[Node, int]]) -> list[Any]:
-        """The gradients by running each part on its own: the result of the unfused walk. goals: (part, position among its edges) per edge."""
+    def one_by_one(self, g: Any, reason: str, goal_of: dict[tuple[FuncOp, int], int]) -> list[Any]:
+        """The gradients by running each part on its own: the result of the unfused walk.
+
+        goal_of: (part, position among its edges) -> position among the group's edges.
+        """
         count_fallback(reason)
         waiting: dict[Any, Any] = {self.parts[0]: g}
         inside = set(self.parts)
-        found: dict[tuple[Any, int], Any] = {}
+        found: list[Any] = [None] * len(self.edges)
         for n in self.parts:
             g = waiting.pop(n, None)
             if g is None:
@@ -49,8 +52,9 @@ class Group:
                 if e in inside:
                     waiting[e] = r if e not in waiting else waiting[e] + r
                 else:
-                    found[n, k] = r
-        return [found.get(goal) for goal in goals]
+                    i = goal_of[n, k]
+                    found[i] = r if found[i] is None else found[i] + r
+        return found
 
     def failed(self, error: Exception) -> Exception:
         """The error to raise instead of one from inside the group: it names the parts."""
@@ -76,7 +80,7 @@ class ChainGroup(Group):
             raise self.failed(error) from error
         if grads is None:
             last = self.parts[-1]
-            return self.one_by_one(g, f"{self.name}: arrays do not fit", [(last, k) for k in range(len(last.edges))])
+            return self.one_by_one(g, f"{self.name}: arrays do not fit", {(last, k): k for k in range(len(last.edges))})
         count_fused(self.name, len(self.parts))
         return grads
 
@@ -93,7 +97,7 @@ class RunGroup(Group):
 
     def run(self, g: Any) -> Any:
         head = self.parts[0]
-        if g.size < MIN_SIZE:
+        if g.size < RUN_SIZE[head.F.backend.name]:
             return self._parts(g, "too small")
         program = Program(self.region, g.shape, head.F.backend.name)
         reason = program.obstacle() or (_cuda().obstacle(program, g) if head.F.backend.name == "cuda" else None)
@@ -111,8 +115,8 @@ class RunGroup(Group):
     def _parts(self, g: Any, reason: str) -> Any:
         tail = self.region.tail
         if tail is None:
-            return self.one_by_one(g, reason, [(n, k) for n, k, _ in self.region.outputs])
-        return self.one_by_one(g, reason, [(tail, k) for k in range(len(tail.edges))])
+            return self.one_by_one(g, reason, self.region.output_of)
+        return self.one_by_one(g, reason, {(tail, k): k for k in range(len(tail.edges))})
 
     def _sweep(self, program: Program, g: Any) -> Any:
         F, tail = self.parts[0].F, self.region.tail

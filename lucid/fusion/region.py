@@ -19,12 +19,21 @@ class Region:
     (node that sends, position among its edges, node that receives). tail: a `linear` node that takes the one output, or None.
     """
 
-    __slots__ = ("nodes", "outputs", "tail", "members")
+    __slots__ = ("nodes", "outputs", "output_of", "tail", "members")
 
     def __init__(self, nodes: list[FuncOp], tail: FuncOp | None = None) -> None:
         self.nodes, self.tail = nodes, tail
         self.members = {n: i for i, n in enumerate(nodes)}
-        self.outputs = [(n, k, e) for n in nodes for k, e in enumerate(n.edges) if e is not None and e not in self.members]
+        # Gradients of one receiver are added inside the region: `(-x) * x` sends x one gradient, not two.
+        places: dict[Any, int] = {}
+        self.outputs: list[tuple[FuncOp, int, Node]] = []
+        self.output_of: dict[tuple[FuncOp, int], int] = {}
+        for n in nodes:
+            for k, e in enumerate(n.edges):
+                if e is not None and e not in self.members:
+                    i = self.output_of[n, k] = places.setdefault((e, target_shape(n, k)), len(places))
+                    if i == len(self.outputs):
+                        self.outputs.append((n, k, e))
 
     @property
     def name(self) -> str:
@@ -106,7 +115,6 @@ class Program:
         self.values: list[Any] = []
         slots: dict[int, int] = {}
         self.steps = []
-        out_of = {(n, k): i for i, (n, k, _) in enumerate(region.outputs)}
         for n in region.nodes:
             plan: Plan = n.plan
             named: dict[str, tuple[str, Any]] = {}
@@ -131,7 +139,7 @@ class Program:
                         continue
                     k = plan.targets.index(t)
                     e = n.edges[k]
-                    results.append(("node", region.members[e]) if e in region.members else ("out", out_of[n, k]))
+                    results.append(("node", region.members[e]) if e in region.members else ("out", region.output_of[n, k]))
                 calls.append((formula, sources, results))
             self.steps.append(Step(n, calls))
         self.kinds = [kind_of(v.shape, shape) for v in self.values]

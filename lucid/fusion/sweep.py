@@ -11,11 +11,11 @@ import numpy as np
 
 from .region import COLUMN, FULL, ROW, SCALAR, Program, kind_of
 
-# Elements per block. 64k float32 are 256 KB, so the handful of temporaries of a formula stays in a 1 MB L2 cache:
-# exp(-x*x) on 10M elements takes 9.0 ms in blocks of 64k, 10.2 of 16k, 9.5 of 1M (notes: peers_cpu, block size).
-BLOCK = 65_536
+# Elements per block: 512 KB of float32, so that a formula's temporaries stay in cache and a thread holds the interpreter lock
+# rarely enough for two to pay (five operations on 10M elements: 14.7 ms in blocks of 64k on one thread, 14.8 on two; of 128k 15.6 and 9.2).
+BLOCK = 131_072
 # Below this a second thread costs more than it brings (hand-over of the interpreter lock).
-THREADED = 4 * BLOCK
+THREADED = 8 * BLOCK
 _threads = int(os.environ.get("LUCID_THREADS", "0")) or min(os.cpu_count() or 1, 4)
 _pool: Any = None
 _lock = threading.Lock()
@@ -56,6 +56,7 @@ class Sweep:
         self.g = np.asarray(g[(0,) * g.ndim]) if uniform else np.ascontiguousarray(g).reshape(self._view(FULL))
         self.values = [self._place(v, k) for v, k in zip(program.values, program.kinds, strict=True)]
         self.outs: list[Any] = [None] * len(program.outs)
+        self.views: list[Any] = [None] * len(program.outs)
         self.kinds = [FULL if o is None else kind_of(o, shape) or FULL for o in program.outs]
         self.partial: list[dict[int, Any]] = []
 
@@ -71,14 +72,15 @@ class Sweep:
         """The gradients of the outputs, in the shapes that their edges expect."""
         n = self.width if self.flat else self.rows
         step = BLOCK if self.flat else max(1, BLOCK // max(self.width, 1))
+        shape = self.program.shape
         # The first block tells the dtypes of the outputs.
         first = self._block(0, min(step, n))
         size = self.rows * self.width
         for i, (r, kind) in enumerate(zip(first, self.kinds, strict=True)):
-            if kind == FULL:
-                self.outs[i] = np.empty(self._view(FULL), self._dtype(r))
-            elif kind == COLUMN:
-                self.outs[i] = np.empty(self._view(COLUMN), self._dtype(r))
+            if kind in (FULL, COLUMN):
+                # An array of its own in the final shape: a view of one would be copied by AccumulateGrad.
+                self.outs[i] = np.empty(shape if kind == FULL else self.program.outs[i], self._dtype(r))
+                self.views[i] = self.outs[i].reshape(self._view(kind))
         sums: dict[int, Any] = {}
         self._store(first, 0, min(step, n), sums)
         self.partial = [sums]
@@ -132,14 +134,14 @@ class Sweep:
     def _store(self, results: list[Any], i: int, j: int, sums: dict[int, Any]) -> None:
         for k, (r, kind) in enumerate(zip(results, self.kinds, strict=True)):
             if kind == FULL:
-                self.outs[k][i:j] = r
+                self.views[k][i:j] = r
                 continue
             if not self.flat:
                 r = np.broadcast_to(r, (j - i, self.width))
             elif kind == SCALAR:
                 r = np.broadcast_to(r, (j - i,))
             if kind == COLUMN:
-                self.outs[k][i:j] = np.add.reduce(r, 1, keepdims=True)
+                self.views[k][i:j] = np.add.reduce(r, 1, keepdims=True)
             else:
                 part = _column_sums(r) if kind == ROW else np.add.reduce(r, None, dtype=np.float32 if r.dtype.itemsize == 2 else None)
                 sums[k] = (part, r.dtype) if k not in sums else (sums[k][0] + part, r.dtype)
@@ -147,7 +149,7 @@ class Sweep:
     def _result(self, k: int) -> Any:
         kind, shape = self.kinds[k], self.program.outs[k]
         if kind in (FULL, COLUMN):
-            return self.outs[k].reshape(self.program.shape if kind == FULL else shape)
+            return self.outs[k]
         total, dtype = None, None
         for part in self.partial:
             if k in part:

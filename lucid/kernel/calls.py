@@ -162,13 +162,13 @@ def softmax_backward(launch: Any, name: str, g: Any, out: Any) -> Any:
 
 
 def cross_entropy(launch: Any, x: Any, target: Any, weight: Any, ignore_index: int, smoothing: float, reduction: str) -> tuple[Any, Any, Any]:
-    """(loss, saved, flag): x [rows, cols], target int64 [rows], weight [cols] or None. saved: [2 rows + 1] in the accumulator's dtype, for the backward pass.
+    """(loss, saved, flag): x [rows, cols], target int64 [rows], weight [cols] or None. saved: [2 rows + 1] in the accumulator's dtype, for the backward pass ([2 rows] for "none").
 
     loss is 0-d, or [rows] for "none". flag: uint64 [1]: 0, or the bits of a target out of range, whose loss and gradient are NaN.
     """
     rows, cols = x.shape
     wide, threads = accumulator(x.dtype), row_threads(cols)
-    saved, losses, counted = launch.empty(2 * rows + 1, wide), launch.empty(rows, wide), launch.empty(rows, wide)
+    saved, losses, counted = launch.empty(2 * rows + (reduction != "none"), wide), launch.empty(rows, wide), launch.empty(rows, wide)
     flag = launch.zeros(1, "uint64")
     launch("cross_entropy", *by_rows(launch, rows, threads),
            (x, target, weight, losses, counted, saved[:rows], saved[rows:2 * rows], flag, smoothing, ignore_index, rows, cols), x.dtype,

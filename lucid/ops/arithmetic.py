@@ -1,4 +1,6 @@
-"""Arithmetic, elementary functions, complex parts, comparison and logic: the pointwise ops that formulas are made of."""
+"""Arithmetic, elementary functions, complex parts, comparison and logic: the pointwise ops
+that formulas are made of.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,10 @@ neg.grad(x=lambda F, g: -g)
     samples=[Sample(A((3, 4), 0.3, 2.0), (3, 4)), Sample(A((3, 1), 0.3, 2.0), (4,))],
 )
 def pow(xp, x, y):
-    """Power x ** y, element by element with broadcasting. The derivatives at x = 0 are PyTorch's: 0 where y = 0."""
+    """Power x ** y, element by element with broadcasting.
+
+    The derivatives at x = 0 are PyTorch's: 0 where y = 0.
+    """
     if x.dtype.kind in "iu" and y.dtype.kind in "iu" and xp.any(y < 0):  # synchronises, integers only
         raise DtypeError(
             "pow: integers to negative integer powers are not integers; convert the base with .float()"
@@ -228,7 +233,8 @@ def sigmoid(xp, x):
     """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
     if x.dtype.kind == "c":
         return 1.0 / (1.0 + xp.exp(-x))
-    # exp stays finite; (1 + tanh(x / 2)) / 2 would be one pass less but has no left tail: log(sigmoid(-20)) is -20.
+    # exp stays finite; (1 + tanh(x / 2)) / 2 would be one pass less but has no left tail:
+    # log(sigmoid(-20)) is -20.
     lowest = {2: -11.0, 4: -88.0}.get(x.dtype.itemsize, -709.0) if x.dtype.num < 256 else -88.0
     one = x.dtype.type(1)
     return one / (one + xp.exp(-xp.maximum(x, x.dtype.type(lowest))))
@@ -290,7 +296,12 @@ def conj(xp, x):
 conj.grad(x=lambda F, g: F.conj(g))
 
 
-@op(view="maybe", pointwise=True, public=False, samples=[Sample((2, 3), complex=True), Sample((), complex=True)])
+@op(
+    view="maybe",
+    pointwise=True,
+    public=False,
+    samples=[Sample((2, 3), complex=True), Sample((), complex=True)],
+)
 def real(xp, x):
     """Real part; real arrays as they are."""
     return x.real.copy() if x.dtype.kind == "c" else x

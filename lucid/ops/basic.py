@@ -76,7 +76,10 @@ def full_like(xp, x, value: Any):
     reference=lambda x, dim=None, keepdim=False: x.sum(axis=dim, keepdims=keepdim),
 )
 def sum(xp, x, dim: Dim = None, keepdim: bool = False):
-    """Sum over `dim` (all dimensions when None). 16-bit floats are accumulated in float32; integers and bools give int64."""
+    """Sum over `dim` (all dimensions when None).
+
+    16-bit floats are accumulated in float32; integers and bools give int64.
+    """
     dims = normalize_dims("sum", dim, x.ndim)
     if is_low(x.dtype):
         return xp.sum(x, axis=dims, dtype="float32", keepdims=keepdim).astype(x.dtype)
@@ -102,7 +105,8 @@ def mean(xp, x, dim: Dim = None, keepdim: bool = False):
     """Mean over `dim` (all dimensions when None). 16-bit floats are accumulated in float32."""
     if x.dtype.num < 11:
         raise DtypeError(
-            f"mean: expected a floating or complex tensor, got {x.dtype.name}; convert first, for example x.float()"
+            f"mean: expected a floating or complex tensor, got {x.dtype.name}; "
+            "convert first, for example x.float()"
         )
     dims = normalize_dims("mean", dim, x.ndim)
     count = 1
@@ -150,7 +154,8 @@ def reshape(xp, x, shape: Shape):
         return x.reshape(shape)
     except ValueError:
         raise ShapeError(
-            f"reshape: a tensor of shape {x.shape} ({x.size} elements) does not fit shape {tuple(shape)}; sizes must multiply to the same number, one may be -1"
+            f"reshape: a tensor of shape {x.shape} ({x.size} elements) does not fit shape {tuple(shape)}; "
+            "sizes must multiply to the same number, one may be -1"
         ) from None
 
 
@@ -208,7 +213,8 @@ def expand(xp, x, shape: Shape):
         return xp.broadcast_to(x, sizes)
     except ValueError:
         raise ShapeError(
-            f"expand: a tensor of shape {x.shape} cannot be broadcast to {tuple(shape)}; sizes must match or be 1, counted from the end"
+            f"expand: a tensor of shape {x.shape} cannot be broadcast to {tuple(shape)}; "
+            "sizes must match or be 1, counted from the end"
         ) from None
 
 
@@ -237,12 +243,14 @@ def matmul(xp, x, y):
     """Matrix product of the last two dimensions; 1-d operands are vectors, leading dimensions broadcast."""
     if not x.ndim or not y.ndim:
         raise ShapeError(
-            f"matmul: expected tensors of at least 1 dimension, got shapes {x.shape} and {y.shape}; use mul for scalars"
+            f"matmul: expected tensors of at least 1 dimension, got shapes {x.shape} and {y.shape}; "
+            "use mul for scalars"
         )
     inner = y.shape[-2] if y.ndim > 1 else y.shape[0]
     if x.shape[-1] != inner:
         raise ShapeError(
-            f"matmul: x.shape[-1] must equal y.shape[{-2 if y.ndim > 1 else 0}], got {x.shape[-1]} and {inner} (x: {x.shape}, y: {y.shape})"
+            f"matmul: x.shape[-1] must equal y.shape[{-2 if y.ndim > 1 else 0}], got {x.shape[-1]} and "
+            f"{inner} (x: {x.shape}, y: {y.shape})"
         )
     if x.dtype != y.dtype:
         raise DtypeError(
@@ -314,20 +322,24 @@ def linear(xp, x, weight, bias=None):
     """
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(
-            f"linear: x.shape[-1] must equal weight.shape[-1], got x {x.shape} and weight {weight.shape}; weight is [out features, in features]"
+            f"linear: x.shape[-1] must equal weight.shape[-1], got x {x.shape} and weight {weight.shape}; "
+            "weight is [out features, in features]"
         )
     if bias is not None and bias.shape != weight.shape[:-1]:
         raise ShapeError(f"linear: bias must have shape {weight.shape[:-1]}, got {bias.shape}")
     if x.dtype != weight.dtype:
         raise DtypeError(
-            f"linear: expected one dtype, got x {x.dtype.name} and weight {weight.dtype.name}; convert one of them, or use autocast"
+            f"linear: expected one dtype, got x {x.dtype.name} and weight {weight.dtype.name}; "
+            "convert one of them, or use autocast"
         )
     if x.dtype.itemsize == 2:
         out = xp.matmul(x.astype("float32"), weight.T.astype("float32"))
         return (out if bias is None else out + bias).astype(x.dtype)
     # One matrix product: numpy runs a product of 3-d operands batch by batch.
     out = (
-        xp.matmul(x.reshape(x.size // max(x.shape[-1], 1), x.shape[-1]), weight.T).reshape(*x.shape[:-1], *weight.shape[:-1])
+        xp.matmul(x.reshape(x.size // max(x.shape[-1], 1), x.shape[-1]), weight.T).reshape(
+            *x.shape[:-1], *weight.shape[:-1]
+        )
         if x.ndim > 2
         else xp.matmul(x, weight.T)
     )
@@ -345,7 +357,8 @@ def _linear_weight(F, g, x, weight_shape):
         return F.sum_to(F.reshape(g, (*g.shape, 1)) * x, weight_shape)
     g, x = _rows(F, g), _rows(F, x)
     if g.shape[0] == 1:
-        # One row: an outer product by broadcasting is 5 times faster than numpy's matmul with inner size 1 (bench_overhead: mlp batch 1).
+        # One row: an outer product by broadcasting is 5 times faster than numpy's matmul with inner size 1
+        # (bench_overhead: mlp batch 1).
         return F.reshape(g, (g.shape[1], 1)) * x
     return F.matmul(F.transpose(g, 0, 1), x)
 
@@ -361,7 +374,8 @@ linear.grad(x=_linear_x, weight=_linear_weight, bias=lambda F, g: F.sum_to(g, g.
     samples=[Sample((3, 4), (4, 3), ("transpose", (0, 1))), Sample((6,), (2, 3), ("reshape", ((2, 3),)))],
 )
 def view_put(xp, x, value, view: tuple[Any, ...]):
-    """x with `value` in the region that a view op shows. view: (name of the view op, its static arguments)."""
+    """x with `value` in the region that a view op shows. view: (name of the view op, its static arguments).
+    """
     out = x.copy()
     OPS[view[0]].forward(xp, out, *view[1])[...] = value
     return out

@@ -1,6 +1,7 @@
 """Operations as data: the forward, its formulas, and what follows from their signatures.
 
-See README.md in this folder for the form of an op. Signatures are read here once, at import; nothing on the per-op path inspects anything.
+See README.md in this folder for the form of an op. Signatures are read here once, at import; nothing on the
+per-op path inspects anything.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Formula:
         for name in parameters[2:]:
             if name not in known:
                 raise TypeError(
-                    f"op {op.name}: the formula for {', '.join(targets)} names {name!r}; it may name {', '.join(sorted(known))}"
+                    f"op {op.name}: the formula for {', '.join(targets)} names {name!r}; "
+                    f"it may name {', '.join(sorted(known))}"
                 )
         # Tracebacks and profiles then say "in tanh.grad[x]" instead of "<lambda>".
         function.__code__ = function.__code__.replace(co_name=f"{op.name}.grad[{','.join(targets)}]")
@@ -174,8 +176,9 @@ class Op:
     ) -> Op:
         """The op itself, after registering a faster raw path for one device.
 
-        forward: called like the op's own forward (with `xp` first). grads: input name, or tuple of names, -> formula that may also name what
-        only this forward returns. The generic formulas stay: they are the `create_graph` path and the reference in tests.
+        forward: called like the op's own forward (with `xp` first). grads: input name, or tuple of names, ->
+        formula that may also name what only this forward returns. The generic formulas stay: they are the
+        `create_graph` path and the reference in tests.
         """
         self.accelerated[device] = (forward, dict(grads or {}))
         self.plans.clear()
@@ -196,7 +199,8 @@ class Op:
 
 
 def _bind(function: Callable[..., Any], first: Any, name: str) -> Callable[..., Any]:
-    # A closure with *args costs 160 ns a call; a generated one of the same arity costs 40 (bench_overhead: raw call).
+    # A closure with *args costs 160 ns a call; a generated one of the same arity costs 40
+    # (bench_overhead: raw call).
     parameters = list(inspect.signature(function).parameters.values())[1:]
     declared, passed, keyword_only = [], [], False
     defaults = {}

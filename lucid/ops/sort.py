@@ -252,7 +252,7 @@ def unique_flat(xp, x):
 
 
 @op(public=False, diff=(), outputs=("values", "inverse", "counts"),
-    samples=[Sample(A(value=[[3, 1], [3, 1], [0, 2]]))],
+    samples=[Sample(A(value=[[3, 1], [3, 1], [0, 2]])), Sample(A(value=[[3, 1]]))],
     reference=lambda x: np.unique(x, axis=0, return_inverse=True, return_counts=True))
 def unique_rows(xp, x):
     """Distinct rows of `x` [n, ...] in lexicographic order, each row's place among them, and their counts."""
@@ -274,7 +274,7 @@ def _runs(xp: Any, x: Any) -> tuple[Any, Any, Any]:
     n = x.shape[0]
     differs = x[1:] != x[:-1]
     if x.ndim > 1:
-        differs = differs.reshape(max(n - 1, 0), -1).any(1)
+        differs = differs.any(tuple(range(1, x.ndim)))
     first = xp.concatenate((xp.ones(min(n, 1), bool), differs))
     starts = xp.flatnonzero(first)
     ends = xp.concatenate((starts[1:], xp.full(min(n, 1), n, starts.dtype)))

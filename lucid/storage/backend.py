@@ -67,7 +67,9 @@ class Backend:
         """Nothing; returns when all work queued on the device has finished."""
 
     def quiet(self) -> Any:
-        """A context in which the array module prints no floating-point warnings (a gradient at a kink may well be inf)."""
+        """A context in which the array module prints no floating-point warnings (a gradient
+        at a kink may well be inf).
+        """
         return contextlib.nullcontext()
 
     def scipy(self, part: str) -> Any:
@@ -116,7 +118,7 @@ def _open_cuda(device: Device) -> Backend:
         from . import cupy_backend
     except ImportError as error:
         raise DeviceError(
-            f"device {device}: CuPy cannot be imported ({error}); install it with pip install 'lucid-autograd[cuda13]' "
-            "(driver for CUDA 12: [cuda12]), or use device 'cpu'"
+            f"device {device}: CuPy cannot be imported ({error}); install it with pip install "
+            "'lucid-autograd[cuda13]' (driver for CUDA 12: [cuda12]), or use device 'cpu'"
         ) from error
     return cupy_backend.open_backend(device)

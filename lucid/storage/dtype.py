@@ -28,7 +28,11 @@ float64 = np.dtype(np.float64)
 complex64 = np.dtype(np.complex64)
 complex128 = np.dtype(np.complex128)
 
-ALL: tuple[DType, ...] = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+ALL: tuple[DType, ...] = (
+    *(bool_, uint8, int8, int16, int32, int64),
+    *(float16, bfloat16, float32, float64),
+    *(complex64, complex128),
+)
 NAMES: dict[str, DType] = {
     "bool": bool_,
     "uint8": uint8,
@@ -128,8 +132,8 @@ def is_differentiable(dtype: DType) -> bool:
 def promote_types(a: DType, b: DType) -> DType:
     """The smallest dtype that PyTorch would give for an operation on `a` and `b`.
 
-    >>> promote_types(int64, float16).name, promote_types(float16, bfloat16).name, promote_types(uint8, int8).name
-    ('float16', 'float32', 'int16')
+    >>> [promote_types(a, b).name for a, b in ((int64, float16), (float16, bfloat16), (uint8, int8))]
+    ['float16', 'float32', 'int16']
     """
     if a == b:
         return a
@@ -147,8 +151,9 @@ def promote_types(a: DType, b: DType) -> DType:
 def result_type(operands: Iterable[tuple[DType, int]]) -> DType:
     """The dtype of an operation on operands given as (dtype, priority).
 
-    priority: 2 for tensors with dimensions, 1 for 0-d tensors, 0 for Python numbers. A lower priority counts only when its category is
-    higher (PyTorch's `result_type`): int64 0-d with float16 1-d is float16; float32 0-d with int64 1-d is float32.
+    priority: 2 for tensors with dimensions, 1 for 0-d tensors, 0 for Python numbers. A lower priority counts
+    only when its category is higher (PyTorch's `result_type`): int64 0-d with float16 1-d is float16; float32
+    0-d with int64 1-d is float32.
     """
     best: dict[int, DType] = {}
     for dtype, priority in operands:

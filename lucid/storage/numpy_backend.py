@@ -12,14 +12,15 @@ import numpy as np
 from .backend import Backend
 from .device import Device
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_freed_blocks() -> bool:
     """Whether glibc was told to keep freed blocks instead of returning them to the kernel.
 
-    A pointwise chain on fresh buffers is dominated by page faults: exp(-x*x) forward and backward on 1M float32 takes 10.5 ms with the
-    defaults and 1.4 ms with kept blocks; peak memory is the same. The setting is for the whole process; LUCID_MALLOC=default leaves it alone.
+    A pointwise chain on fresh buffers is dominated by page faults: exp(-x*x) forward and backward on 1M
+    float32 takes 10.5 ms with the defaults and 1.4 ms with kept blocks; peak memory is the same. The setting
+    is for the whole process; LUCID_MALLOC=default leaves it alone.
     """
     if os.environ.get("LUCID_MALLOC") == "default" or not sys.platform.startswith("linux"):
         return False
@@ -29,8 +30,10 @@ def keep_freed_blocks() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    # The largest values that mallopt accepts: 2 GB before trimming; blocks up to 1 GB come from the heap.
-    return bool(mallopt(_M_MMAP_THRESHOLD, 1 << 30) and mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1))
+    # No block gets a mapping of its own (which would go back to the kernel when it is freed), and the
+    # heap is not trimmed below 2 GB, the most that mallopt takes. M_MMAP_THRESHOLD would not do:
+    # glibc refuses values above 32 MB.
+    return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1))
 
 
 class NumpyBackend(Backend):

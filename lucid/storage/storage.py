@@ -10,10 +10,12 @@ from .backend import Backend
 class Storage:
     """An array, its backend, and a version counter.
 
-    `views` lists weak references to the tensors that view this memory while they are part of a graph; None until there is one.
+    `views` lists weak references to the tensors that view this memory while they are part of a graph;
+    None until there is one.
     """
 
-    # One is made per recorded op: slots only, and no __init__ on that path (`new_storage` plus four stores; bench_overhead: record).
+    # One is made per recorded op: slots only, and no __init__ on that path (`new_storage` plus four stores;
+    # bench_overhead: record).
     __slots__ = ("array", "version", "backend", "views")
     array: Any
     version: int

@@ -1,4 +1,5 @@
-"""Tools for tests: the `device` fixture (a pytest plugin), sample inputs of every op, checks and tolerances, gradcheck, the CUDA simulator.
+"""Tools for tests: the `device` fixture (a pytest plugin), sample inputs of every op, checks and tolerances,
+gradcheck, the CUDA simulator.
 
 Users can test their own ops with the same checks:
 

@@ -32,7 +32,8 @@ def _tuple(out: Any) -> tuple[Any, ...]:
 def tensors_of(
     case: Case, device: str, requires: list[int] | None = None, layout: Any = None, dtype: Any = None
 ) -> list[Any]:
-    """The case's tensors on a device; those at `requires` (all differentiable ones by default) require grad."""
+    """The case's tensors on a device; those at `requires` (all differentiable ones by default) require grad.
+    """
     requires = case.differentiable if requires is None else requires
     backend = backend_of(device)
     return [
@@ -98,7 +99,9 @@ def forward(case: Case, device: str) -> None:
 
 
 def no_aliasing(case: Case, device: str) -> None:
-    """The output of an op that is no view shares no memory with its inputs; a view of contiguous memory does, and shares its version."""
+    """The output of an op that is no view shares no memory with its inputs; a view of contiguous memory does,
+    and shares its version.
+    """
     tensors = tensors_of(case, device)
     for o in call(case, tensors):
         for t in tensors:
@@ -111,7 +114,8 @@ def no_aliasing(case: Case, device: str) -> None:
             )
             if shares and not case.op.composite:
                 assert o.storage.root is t.storage.root, (
-                    f"{case}: the output shares memory with an input but not its version; declare view=True or copy"
+                    f"{case}: the output shares memory with an input but not its version; "
+                    "declare view=True or copy"
                 )
 
 
@@ -285,9 +289,11 @@ def accelerated_equals_generic(case: Case, device: str) -> None:
 
 
 def low_precision(case: Case, device: str, dtype: str) -> None:
-    """In a 16-bit dtype the error against float64 stays within the dtype's rounding of inputs, intermediate results and output.
+    """In a 16-bit dtype the error against float64 stays within the dtype's rounding of inputs,
+    intermediate results and output.
 
-    The bound is on the norm: 40 units in the last place times the size of the data, plus what the rounded inputs themselves cause.
+    The bound is on the norm: 40 units in the last place times the size of the data, plus what the rounded
+    inputs themselves cause.
     """
     from ..storage.dtype import as_dtype
 

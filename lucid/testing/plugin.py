@@ -1,10 +1,11 @@
 """The pytest plugin: a `device` fixture, and the `--device` option that says on which devices tests run.
 
-    pytest                              cpu, and cuda where there is one (else those tests are skipped with the reason)
-    pytest --device cpu                 one device
-    pytest --device cpu,cuda-sim        cpu and the simulated CUDA device
+    pytest                          cpu, and cuda where there is one (else those tests are skipped)
+    pytest --device cpu             one device
+    pytest --device cpu,cuda-sim    cpu and the simulated CUDA device
 
-A test that takes `device` runs once per device, with the device in its id. A simulated run is called cuda-sim, never cuda.
+A test that takes `device` runs once per device, with the device in its id. A simulated run is
+called cuda-sim, never cuda.
 """
 
 from __future__ import annotations

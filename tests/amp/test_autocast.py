@@ -3,6 +3,8 @@
 import threading
 from functools import partial
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -137,9 +139,7 @@ def test_attention_and_mlp_agree_with_pytorch_op_by_op():
         seen = dtypes[key] = []
         leaves = [lib.tensor(w, requires_grad=True) for w in weights]
         with lib.amp.autocast("cpu", dtype=lib.bfloat16):
-            loss = attention_block(
-                lib, lib.tensor(x), *leaves, lambda t: (seen.append(str(t.dtype).rpartition(".")[2]), t)[1]
-            )
+            loss = attention_block(lib, lib.tensor(x), *leaves, partial(noted, seen))
         loss.backward()
         losses[key], grads[key] = loss.item(), [w.grad.numpy() for w in leaves]
     assert dtypes["lucid"] == dtypes["torch"]

@@ -1,4 +1,6 @@
-"""The engine's promises, by their numbers in the design (order 1-4, backward 5-11, grad 12-15, recording 16-19)."""
+"""The engine's promises, by their numbers in the design (order 1-4, backward 5-11, grad
+12-15, recording 16-19).
+"""
 
 from __future__ import annotations
 

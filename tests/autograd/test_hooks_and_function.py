@@ -1,4 +1,5 @@
-"""Hooks (promise 19), user functions (18), grad modes, checkpointing, anomaly mode, functional derivatives."""
+"""Hooks (promise 19), user functions (18), grad modes, checkpointing, anomaly mode, functional derivatives.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""In-place operations: values, gradients through views, refusals. The values are PyTorch's, written out by hand or compared where it is installed."""
+"""In-place operations: values, gradients through views, refusals.
+
+The values are PyTorch's, written out by hand or compared where it is installed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fusion tests run on small arrays: the size below which the pass stays out of the way is lowered for them."""
+"""Fusion tests run on small arrays: the size below which the pass stays out of the way is lowered for them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +11,6 @@ from lucid.fusion import groups, rewrite
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(groups, "MIN_SIZE", 1)
+    monkeypatch.setattr(groups, "RUN_SIZE", {"cpu": 1, "cuda": 1})
     monkeypatch.setattr(rewrite, "MIN_SIZE", 1)
     fusion.reset_stats()

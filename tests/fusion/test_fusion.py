@@ -1,4 +1,6 @@
-"""Fused equals unfused: patterns, layouts, dtypes, broadcasts; guards refuse; hooks, captures and repeated passes see the graph as recorded."""
+"""Fused equals unfused: patterns, layouts, dtypes, broadcasts; guards refuse; hooks, captures and repeated
+passes see the graph as recorded.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ def host(t):
 
 
 def both(f, arrays, device, dtype="float64", tol=1e-9, expect=None):
-    """Gradients of f(*tensors) fused and unfused agree; `expect` is the name of a group that must have run."""
+    """Gradients of f(*tensors) fused and unfused agree; `expect` is the name of a group that must have run.
+    """
     results = []
     for on in (True, False):
-        xs = [lucid.tensor(a, requires_grad=True, device=device).to(dtype).detach().requires_grad_() for a in arrays]
+        xs = [
+            lucid.tensor(a, requires_grad=True, device=device).to(dtype).detach().requires_grad_()
+            for a in arrays
+        ]
         fusion.reset_stats()
         with fusion.enabled(on):
             y = f(*xs)
@@ -67,7 +73,20 @@ def test_the_cases_that_wrong_rewrites_get_wrong(device):
     assert host(x.grad).tolist() == [-0.25, -4.0]
 
 
-@pytest.mark.parametrize("shapes", [((6, 8), (8,)), ((6, 8), (6, 1)), ((6, 8), ()), ((6, 8), (1, 8)), ((2, 3, 8), (8,)), ((2, 3, 8), (2, 3, 1)), ((2, 3, 8), (3, 1)), ((6, 8), (1, 1))], ids=str)
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((6, 8), (8,)),
+        ((6, 8), (6, 1)),
+        ((6, 8), ()),
+        ((6, 8), (1, 8)),
+        ((2, 3, 8), (8,)),
+        ((2, 3, 8), (2, 3, 1)),
+        ((2, 3, 8), (3, 1)),
+        ((6, 8), (1, 1)),
+    ],
+    ids=str,
+)
 def test_broadcasts_inside_a_run_and_sums_at_its_end(device, shapes):
     both(lambda x, y: ((x * y).tanh() + y) * 2.0, [arr(*shapes[0]), arr(*shapes[1])], device)
 
@@ -76,7 +95,9 @@ def test_broadcasts_inside_a_run_and_sums_at_its_end(device, shapes):
 @pytest.mark.parametrize("rows", [1, 5, 64])
 def test_linear_and_activation(device, activation, rows):
     f = getattr(lucid.nn.functional, activation)
-    both(lambda x, w, b: f(lucid.nn.functional.linear(x, w, b)), [arr(rows, 12), arr(20, 12), arr(20)], device)
+    both(
+        lambda x, w, b: f(lucid.nn.functional.linear(x, w, b)), [arr(rows, 12), arr(20, 12), arr(20)], device
+    )
 
 
 def test_linear_and_gelu_tanh_without_bias_and_on_3d(device):
@@ -95,9 +116,24 @@ def test_residual_dropout_and_bias_chains(device):
 def test_log_softmax_nll(device):
     target = lucid.tensor([1, 0, 3, -100, 2], device=device)
     f = lucid.nn.functional
-    both(lambda x: f.nll_loss(f.log_softmax(x, -1), target).reshape(()), [arr(5, 4)], device, expect="log_softmax_nll")
-    both(lambda x: f.nll_loss(f.log_softmax(x, 1), target, reduction="sum").reshape(()), [arr(5, 4)], device, expect="log_softmax_nll")
-    both(lambda x: f.nll_loss(f.log_softmax(x, 1), target, reduction="none"), [arr(5, 4)], device, expect="log_softmax_nll")
+    both(
+        lambda x: f.nll_loss(f.log_softmax(x, -1), target).reshape(()),
+        [arr(5, 4)],
+        device,
+        expect="log_softmax_nll",
+    )
+    both(
+        lambda x: f.nll_loss(f.log_softmax(x, 1), target, reduction="sum").reshape(()),
+        [arr(5, 4)],
+        device,
+        expect="log_softmax_nll",
+    )
+    both(
+        lambda x: f.nll_loss(f.log_softmax(x, 1), target, reduction="none"),
+        [arr(5, 4)],
+        device,
+        expect="log_softmax_nll",
+    )
     weight = lucid.tensor([1.0, 2.0, 3.0, 4.0], dtype="float64", device=device)
     both(lambda x: f.nll_loss(f.log_softmax(x, 1), target, weight), [arr(5, 4)], device)
 
@@ -272,7 +308,12 @@ def test_explain(device):
     text = str(fusion.explain(c.sum() + b.sum()))
     assert "mul" in text and "not absorbed" in text and "single_consumer" in text
     rows = fusion.explain(c.sum()).rows
-    assert rows[0].name == "mul+tanh+mul" and rows[0].shape == (6, 5) and rows[0].launches[0] > rows[0].launches[1] and rows[0].bytes[0] > rows[0].bytes[1]
+    assert (
+        rows[0].name == "mul+tanh+mul"
+        and rows[0].shape == (6, 5)
+        and rows[0].launches[0] > rows[0].launches[1]
+        and rows[0].bytes[0] > rows[0].bytes[1]
+    )
 
 
 # ---- patterns ----

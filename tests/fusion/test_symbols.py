@@ -48,9 +48,26 @@ def evaluate(trace: Trace, values: dict[str, float]) -> dict[str, float]:
     """The lines of a trace, run in Python."""
     from scipy import special
     scope: dict[str, object] = {k: v if v is None else np.asarray(v).item() for k, v in values.items()}
-    scope |= {"accum_t": float, "true": True, "false": False, "QUIET_NAN": math.nan, "NEG_INF": -math.inf, "fabs_": abs, "pow_": np.power, "erf_": special.erf,
-              "erfc_": special.erfc, "lgamma_": special.gammaln, "rsqrt_": lambda x: 1 / np.sqrt(x), "acos_": np.arccos, "asin_": np.arcsin, "atan_": np.arctan}
-    scope |= {f"{name}_": getattr(np, name) for name in ("cos", "cosh", "exp", "expm1", "log", "log1p", "sin", "sinh", "sqrt", "tanh")}
+    scope |= {
+        "accum_t": float,
+        "true": True,
+        "false": False,
+        "QUIET_NAN": math.nan,
+        "NEG_INF": -math.inf,
+        "fabs_": abs,
+        "pow_": np.power,
+        "erf_": special.erf,
+        "erfc_": special.erfc,
+        "lgamma_": special.gammaln,
+        "rsqrt_": lambda x: 1 / np.sqrt(x),
+        "acos_": np.arccos,
+        "asin_": np.arcsin,
+        "atan_": np.arctan,
+    }
+    scope |= {
+        f"{name}_": getattr(np, name)
+        for name in ("cos", "cosh", "exp", "expm1", "log", "log1p", "sin", "sinh", "sqrt", "tanh")
+    }
     with np.errstate(all="ignore"):
         for line in trace.lines:
             m = re.fullmatch(r"const (?:bool|accum_t) (\w+) = (.*);", line)
@@ -72,7 +89,10 @@ def test_traced_formulas_agree_with_raw_ones(op, target):
     if any(n.endswith("_shape") for n in formula.names):
         pytest.skip("names a shape, so it is not fused")
     # The dtype rule has made floats of integers by the time a formula runs.
-    raws = [a.astype("float64") if a is not None and op.dtype is not None and a.dtype.kind == "i" else a for a in case.arrays]
+    raws = [
+        a.astype("float64") if a is not None and op.dtype is not None and a.dtype.kind == "i" else a
+        for a in case.arrays
+    ]
     out = case.raw("cpu", raws)
     named = dict(zip(op.tensors, raws, strict=True)) | {op.outputs[0]: out} | case.statics
     named |= {f"{t}_dtype": a.dtype for t, a in zip(op.tensors, raws, strict=True) if a is not None}
@@ -96,20 +116,67 @@ def test_traced_formulas_agree_with_raw_ones(op, target):
         expected = formula.function(backend_of("cpu").F, g, *[named[n] for n in formula.names])
     expected = np.broadcast_to((expected if formula.shared else (expected,))[0], shape)
     for index in list(np.ndindex(*shape))[:6]:
-        values = {f"v_{n}": (np.broadcast_to(v, shape)[index]) for n, v in named.items() if isinstance(v, np.ndarray)} | {"g": g[index]}
+        values = {
+            f"v_{n}": (np.broadcast_to(v, shape)[index])
+            for n, v in named.items()
+            if isinstance(v, np.ndarray)
+        } | {"g": g[index]}
         scope = evaluate(trace, values)
         r = results[0]
-        got = scope[r.text] if isinstance(r, Symbol) and r.text in scope else float(eval(r.text, {}, scope)) if isinstance(r, Symbol) else r
-        np.testing.assert_allclose(got, expected[index], rtol=1e-9, atol=1e-12, err_msg="\n".join(trace.lines))
+        got = (
+            scope[r.text]
+            if isinstance(r, Symbol) and r.text in scope
+            else float(eval(r.text, {}, scope))
+            if isinstance(r, Symbol)
+            else r
+        )
+        np.testing.assert_allclose(
+            got, expected[index], rtol=1e-9, atol=1e-12, err_msg="\n".join(trace.lines)
+        )
 
 
 def test_the_ops_of_everyday_models_have_a_cuda_form():
     trace = Trace()
     F = SymbolNamespace(trace)
-    for name in ("add", "sub", "mul", "div", "neg", "exp", "log", "tanh", "sigmoid", "relu", "gelu", "silu", "leaky_relu", "softplus", "sqrt", "abs", "sin", "cos", "pow", "where", "square", "elu", "hardtanh", "relu6"):
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "exp",
+        "log",
+        "tanh",
+        "sigmoid",
+        "relu",
+        "gelu",
+        "silu",
+        "leaky_relu",
+        "softplus",
+        "sqrt",
+        "abs",
+        "sin",
+        "cos",
+        "pow",
+        "where",
+        "square",
+        "elu",
+        "hardtanh",
+        "relu6",
+    ):
         for target, formula in OPS[name].formulas.items():
-            statics = dict(zip(OPS[name].statics, [p.default for p in OPS[name].parameters if p.name in OPS[name].statics], strict=True))
-            formula.function(F, Symbol(trace, "g"), *[statics[n] if n in statics else Symbol(trace, n) for n in formula.names])
+            statics = dict(
+                zip(
+                    OPS[name].statics,
+                    [p.default for p in OPS[name].parameters if p.name in OPS[name].statics],
+                    strict=True,
+                )
+            )
+            formula.function(
+                F,
+                Symbol(trace, "g"),
+                *[statics[n] if n in statics else Symbol(trace, n) for n in formula.names],
+            )
             assert trace.lines or target
 
 
@@ -120,8 +187,17 @@ def test_equal_expressions_share_a_register():
 
 
 def test_literals_are_exact_and_typed():
-    assert literal(2) == "accum_t(2)" and literal(0.5) == "accum_t(0.5f)" and literal(0.1) == "accum_t(0.1)" and literal(True) == "true"
-    assert literal(math.inf) == "(-NEG_INF)" and literal(-math.inf) == "NEG_INF" and literal(math.nan) == "QUIET_NAN"
+    assert (
+        literal(2) == "accum_t(2)"
+        and literal(0.5) == "accum_t(0.5f)"
+        and literal(0.1) == "accum_t(0.1)"
+        and literal(True) == "true"
+    )
+    assert (
+        literal(math.inf) == "(-NEG_INF)"
+        and literal(-math.inf) == "NEG_INF"
+        and literal(math.nan) == "QUIET_NAN"
+    )
     assert all(form.count("(") == form.count(")") for form in FORMS.values())
 
 

@@ -8,7 +8,9 @@ from tests.kernels.sim import crowded, in_child
 
 
 def pytest_pyfunc_call(pyfuncitem):
-    """True after the test has run; in a child process once the simulator has taken much of this one's room for mappings."""
+    """True after the test has run; in a child process once the simulator has taken much of
+    this one's room for mappings.
+    """
     if not crowded():
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}

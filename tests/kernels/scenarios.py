@@ -1,4 +1,7 @@
-"""Calls that take every kernel through every branch, for checked mode and for line coverage. Values are judged elsewhere."""
+"""Calls that take every kernel through every branch, for checked mode and for line coverage.
+
+Values are judged elsewhere.
+"""
 
 import numpy as np
 
@@ -34,7 +37,10 @@ def columns(sim, dtype, odd):
 
 def softmax(sim, dtype, odd):
     for cols in (41, 1031, 4099) if odd else (40, 1032, 4104):
-        x, g = normal((9 if cols < 50 else 2, cols), dtype, 1), normal((9 if cols < 50 else 2, cols), dtype, 2)
+        x, g = (
+            normal((9 if cols < 50 else 2, cols), dtype, 1),
+            normal((9 if cols < 50 else 2, cols), dtype, 2),
+        )
         x[0, 0] = -np.inf
         for name in ("softmax", "log_softmax"):
             calls.softmax_backward(sim, name, g, calls.softmax(sim, name, x))
@@ -64,7 +70,17 @@ def norms(sim, dtype, odd):
         for name in ("layer_norm", "rms_norm"):
             for w in (weight, None):
                 _, mean, rstd = calls.norm(sim, name, x, w, w if name == "layer_norm" else None, 1e-5, cols)
-                calls.norm_backward(sim, name, g, x, w, mean, rstd, cols, (True, w is not None, w is not None and name == "layer_norm"))
+                calls.norm_backward(
+                    sim,
+                    name,
+                    g,
+                    x,
+                    w,
+                    mean,
+                    rstd,
+                    cols,
+                    (True, w is not None, w is not None and name == "layer_norm"),
+                )
             calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (False, True, False))
 
 
@@ -84,7 +100,9 @@ def segments(sim, dtype, odd):
         for b in (None, base):
             spatial.segment_sum(sim, src, device(order), device(index[order]), 13, b)
         spatial.segment_sum(sim, src, device(order), device(index[order]), 13, skip=12, by_count=True)
-        spatial.index_add_atomic(sim, src, device(index), device(np.zeros((13, cols), accumulator(src.dtype))))
+        spatial.index_add_atomic(
+            sim, src, device(index), device(np.zeros((13, cols), accumulator(src.dtype)))
+        )
 
 
 def windows(sim, dtype, odd):
@@ -108,9 +126,33 @@ def optimizers(sim, dtype, odd):
     sim.memory = [*params, *grads, *first, *second, *sim.memory]
     for name in ("sgd", "sgd_momentum", "adam", "adamw"):
         step = MultiTensor(sim, name)
-        step(params, grads, first, second, step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, momentum=0.9, nesterov=True)
-        step(params, grads, first, second, step=2, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, momentum=0.9, scale=device(np.ones(1, accumulator(params[0].dtype))),
-             skip=device(np.ones(1, np.int32)))
+        step(
+            params,
+            grads,
+            first,
+            second,
+            step=1,
+            lr=0.1,
+            beta1=0.9,
+            beta2=0.99,
+            eps=1e-8,
+            momentum=0.9,
+            nesterov=True,
+        )
+        step(
+            params,
+            grads,
+            first,
+            second,
+            step=2,
+            lr=0.1,
+            beta1=0.9,
+            beta2=0.99,
+            eps=1e-8,
+            momentum=0.9,
+            scale=device(np.ones(1, accumulator(params[0].dtype))),
+            skip=device(np.ones(1, np.int32)),
+        )
 
 
 ALL = (pointwise, columns, softmax, cross_entropy, norms, batch_norm, segments, windows, optimizers)

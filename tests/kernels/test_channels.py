@@ -21,9 +21,21 @@ def _same(function, orders=ORDERS):
     return results[0]
 
 
-# [batch, channels, ...]: matrices (inner 1), even and odd inner sizes, several ranges per channel, an odd address.
+# [batch, channels, ...]: matrices (inner 1), even and odd inner sizes, several ranges per
+# channel, an odd address.
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape,offset", (((40, 64), 0), ((41, 35), 0), ((3, 5, 16), 0), ((3, 5, 7, 3), 0), ((70, 2, 16, 8), 0), ((2, 3, 8), 1), ((130, 8), 0)))
+@pytest.mark.parametrize(
+    "shape,offset",
+    (
+        ((40, 64), 0),
+        ((41, 35), 0),
+        ((3, 5, 16), 0),
+        ((3, 5, 7, 3), 0),
+        ((70, 2, 16, 8), 0),
+        ((2, 3, 8), 1),
+        ((130, 8), 0),
+    ),
+)
 def test_batch_norm(dtype, shape, offset):
     op, c = OPS["batch_norm"], shape[1]
     x, g = normal(shape, dtype, 1, offset, scale=2.0), normal(shape, dtype, 2, offset)
@@ -34,9 +46,14 @@ def test_batch_norm(dtype, shape, offset):
         exact, plain = op.forward(np, *wide(x, weight, bias), 1e-5), op.forward(np, x, weight, bias, 1e-5)
         for got, e, p, which in zip((out, mean, var), exact, plain, ("out", "mean", "var"), strict=True):
             judge(got, e, p, f"{which} {dtype} {shape} affine={affine}")
-        grads = _same(lambda sim, w=weight, m=mean, v=var: calls.batch_norm_backward(sim, g, x, w, m, v, 1e-5))
+        grads = _same(
+            lambda sim, w=weight, m=mean, v=var: calls.batch_norm_backward(sim, g, x, w, m, v, 1e-5)
+        )
         gradient = op.formulas["x"].function
-        exact, plain = (gradient(F, *wide(g, x, weight), 1e-5, (True,) * 3), gradient(F, g, x, weight, 1e-5, (True,) * 3))
+        exact, plain = (
+            gradient(F, *wide(g, x, weight), 1e-5, (True,) * 3),
+            gradient(F, g, x, weight, 1e-5, (True,) * 3),
+        )
         for got, e, p, which in zip(grads, exact, plain, ("dx", "dweight", "dbias"), strict=True):
             judge(got, e, np.asarray(p, got.dtype), f"{which} {dtype} {shape} affine={affine}")
         assert calls.batch_norm_backward(Sim(), g, x, weight, mean, var, 1e-5, needs_x=False)[0] is None
@@ -52,7 +69,18 @@ def _sorted(index):
 
 # Few and many repeats, a segment above 64 rows (shared by the block), rows without any, cols 1.
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n,rows,cols,offset", ((20, 7, 40, 0), (1, 3, 5, 0), (700, 9, 33, 0), (300, 20, 64, 1), (50, 11, 1, 0), (400, 3, 1, 0), (90, 1, 260, 0)))
+@pytest.mark.parametrize(
+    "n,rows,cols,offset",
+    (
+        (20, 7, 40, 0),
+        (1, 3, 5, 0),
+        (700, 9, 33, 0),
+        (300, 20, 64, 1),
+        (50, 11, 1, 0),
+        (400, 3, 1, 0),
+        (90, 1, 260, 0),
+    ),
+)
 def test_segment_sum(dtype, n, rows, cols, offset):
     rng = np.random.default_rng(0)
     index = np.where(rng.random(n) < 0.3, rows - 1, rng.integers(0, rows, n))
@@ -65,7 +93,12 @@ def test_segment_sum(dtype, n, rows, cols, offset):
     out, = _same(lambda sim: (calls.segment_sum(sim, src, order, ordered, rows),))
     judge(out, exact, plain.astype(src.dtype), f"{dtype} {n} -> {rows}x{cols}")
     out, = _same(lambda sim: (calls.segment_sum(sim, src, order, ordered, rows, base, 0.5),))
-    judge(out, wide(base)[0] + 0.5 * exact, (base.astype(plain.dtype) + plain.dtype.type(0.5) * plain).astype(src.dtype), "base")
+    judge(
+        out,
+        wide(base)[0] + 0.5 * exact,
+        (base.astype(plain.dtype) + plain.dtype.type(0.5) * plain).astype(src.dtype),
+        "base",
+    )
     count = np.maximum(np.bincount(index, minlength=rows), 1)[:, None]
     if cols > 1:
         out = calls.segment_sum(Sim(), src, order, ordered, rows, skip=rows - 1, by_count=True)
@@ -87,8 +120,12 @@ def test_index_add_atomic(dtype):
 
 # ---- windows ----
 
-_POOLS = (((2, 3, 9), (3,), (2,), (1,), (1,)), ((2, 7, 8), (2, 2), (2, 2), (0, 0), (1, 1)), ((3, 8, 9), (3, 2), (1, 2), (1, 1), (2, 1)),
-          ((2, 4, 5, 6), (2, 3, 2), (2, 1, 2), (1, 1, 0), (1, 1, 2)))
+_POOLS = (
+    ((2, 3, 9), (3,), (2,), (1,), (1,)),
+    ((2, 7, 8), (2, 2), (2, 2), (0, 0), (1, 1)),
+    ((3, 8, 9), (3, 2), (1, 2), (1, 1), (2, 1)),
+    ((2, 4, 5, 6), (2, 3, 2), (2, 1, 2), (1, 1, 0), (1, 1, 2)),
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -104,33 +141,58 @@ def test_max_pool(dtype, shape, kernel, stride, padding, dilation, ceil):
     np.testing.assert_array_equal(*wide(out, exact))
     np.testing.assert_array_equal(window, cells)
     g = normal(out.shape, dtype, 2)
-    dx, = _same(lambda sim: (calls.max_pool_backward(sim, g, window, size, kernel, stride, padding, dilation),))
+    (dx,) = _same(
+        lambda sim: (calls.max_pool_backward(sim, g, window, size, kernel, stride, padding, dilation),)
+    )
     spread = OPS["max_pool_spread"].forward
-    judge(dx, spread(np, *wide(g), cells, size, kernel, stride, padding, dilation), spread(np, g, cells, size, kernel, stride, padding, dilation), str(shape))
+    judge(
+        dx,
+        spread(np, *wide(g), cells, size, kernel, stride, padding, dilation),
+        spread(np, g, cells, size, kernel, stride, padding, dilation),
+        str(shape),
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape,kernel,stride,padding", [p[:4] for p in _POOLS])
-@pytest.mark.parametrize("ceil,include,divisor", ((False, True, 0), (True, False, 0), (True, True, 0), (False, False, 5)))
+@pytest.mark.parametrize(
+    "ceil,include,divisor", ((False, True, 0), (True, False, 0), (True, True, 0), (False, False, 5))
+)
 def test_avg_pool(dtype, shape, kernel, stride, padding, ceil, include, divisor):
     size, ones = shape[len(shape) - len(kernel):], (1,) * len(kernel)
     x = normal(shape, dtype, 1)
     count = pooled_size("avg_pool", size, kernel, stride, padding, ones, ceil)
     out, = _same(lambda sim: (calls.avg_pool(sim, x, count, kernel, stride, padding, include, divisor),))
     forward, spread = OPS["avg_pool"].forward, OPS["avg_pool_spread"].forward
-    judge(out, forward(np, *wide(x), kernel, stride, padding, ceil, include, divisor), forward(np, x, kernel, stride, padding, ceil, include, divisor), "out")
+    judge(
+        out,
+        forward(np, *wide(x), kernel, stride, padding, ceil, include, divisor),
+        forward(np, x, kernel, stride, padding, ceil, include, divisor),
+        "out",
+    )
     g = normal(out.shape, dtype, 2)
-    dx, = _same(lambda sim: (calls.avg_pool_backward(sim, g, size, kernel, stride, padding, include, divisor),))
+    (dx,) = _same(
+        lambda sim: (calls.avg_pool_backward(sim, g, size, kernel, stride, padding, include, divisor),)
+    )
     arguments = (size, kernel, stride, padding, include, divisor)
     judge(dx, spread(np, *wide(g), *arguments), spread(np, g, *arguments), "dx")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape,kernel,stride,padding,dilation", (((2, 3, 9), (3,), (2,), (1,), (1,)), ((2, 2, 6, 7), (3, 3), (1, 1), (1, 1), (1, 1)),
-                                                                  ((1, 2, 4, 5, 6), (2, 1, 3), (1, 2, 1), (0, 0, 2), (2, 1, 1))))
+@pytest.mark.parametrize(
+    "shape,kernel,stride,padding,dilation",
+    (
+        ((2, 3, 9), (3,), (2,), (1,), (1,)),
+        ((2, 2, 6, 7), (3, 3), (1, 1), (1, 1), (1, 1)),
+        ((1, 2, 4, 5, 6), (2, 1, 3), (1, 2, 1), (0, 0, 2), (2, 1, 1)),
+    ),
+)
 def test_columns(dtype, shape, kernel, stride, padding, dilation):
     size = shape[2:]
-    count = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True))
+    count = tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
+    )
     x = normal(shape, dtype, 1)
     columns, = _same(lambda sim: (calls.im2col(sim, x, count, kernel, stride, padding, dilation),))
     padded = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
@@ -139,7 +201,10 @@ def test_columns(dtype, shape, kernel, stride, padding, dilation):
     g = normal(columns.shape, dtype, 2)
     taken = wide(g)[0].reshape(expected.shape)
     for cell in np.ndindex(*kernel):
-        part = tuple(slice(j * d, j * d + (n - 1) * s + 1, s) for j, d, n, s in zip(cell, dilation, count, stride, strict=True))
+        part = tuple(
+            slice(j * d, j * d + (n - 1) * s + 1, s)
+            for j, d, n, s in zip(cell, dilation, count, stride, strict=True)
+        )
         expected[(slice(None), slice(None), *cell)] = padded[(..., *part)]
         back[(..., *part)] += taken[(slice(None), slice(None), *cell)]
     np.testing.assert_array_equal(columns, expected.reshape(columns.shape))

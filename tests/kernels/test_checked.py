@@ -1,4 +1,6 @@
-"""Every kernel in the simulator's checked mode (bounds, races, alignment, uninitialised shared memory), its line coverage, and two planted bugs."""
+"""Every kernel in the simulator's checked mode (bounds, races, alignment, uninitialised shared memory), its
+line coverage, and two planted bugs.
+"""
 
 import numpy as np
 import pytest
@@ -49,7 +51,11 @@ def test_the_scenarios_launch_every_kernel(covered):
 def test_every_line_of_every_kernel_runs(covered):
     sources = {path.name for path in loader.source_folder().glob("*.cu*")}
     assert sources <= set(covered[1])
-    missing = {file: sorted(line for line, n in lines.items() if not n) for file, lines in covered[1].items() if file in sources}
+    missing = {
+        file: sorted(line for line, n in lines.items() if not n)
+        for file, lines in covered[1].items()
+        if file in sources
+    }
     missing = {file: lines for file, lines in missing.items() if lines}
     assert not missing, f"lines that no scenario runs: {missing}"
 
@@ -63,7 +69,9 @@ def _mutant(file, line_with, replacement, kernel, defines=()):
     line = text[:text.index(line_with)].count("\n") + 1
     changed = text.replace(line_with, replacement, 1)
     options = loader.options("float32", (*KERNELS[kernel].defines, *defines))
-    return cusim.Module(f'#line 1 "kernels/{file}"\n{changed}', options, filename=f"kernels/{file}", mode="checked"), line
+    return cusim.Module((
+        f'#line 1 "kernels/{file}"\n{changed}'
+    ), options, filename=f"kernels/{file}", mode="checked"), line
 
 
 def _column_sum(m):
@@ -75,12 +83,23 @@ def test_a_missing_barrier_is_named():
     m, line = _mutant("bias_grad.cu", "  __syncthreads();\n", "\n", "column_sum")
     with pytest.raises(cusim.KernelError) as error:
         _column_sum(m)
-    assert any(r.kind in ("race", "uninitialised", "uninit") or "race" in r.kind or "init" in r.kind for r in error.value.reports), error.value
-    assert all("bias_grad.cu" in r.file and abs(r.line - line) <= 8 for r in error.value.reports), (line, str(error.value))
+    assert any(
+        r.kind in ("race", "uninitialised", "uninit") or "race" in r.kind or "init" in r.kind
+        for r in error.value.reports
+    ), error.value
+    assert all("bias_grad.cu" in r.file and abs(r.line - line) <= 8 for r in error.value.reports), (
+        line,
+        str(error.value),
+    )
 
 
 def test_a_write_out_of_bounds_is_named():
-    m, line = _mutant("bias_grad.cu", "store(partial, blockIdx.y * cols + c, mine)", "store(partial, blockIdx.y * cols + c + 4, mine)", "column_sum")
+    m, line = _mutant(
+        "bias_grad.cu",
+        "store(partial, blockIdx.y * cols + c, mine)",
+        "store(partial, blockIdx.y * cols + c + 4, mine)",
+        "column_sum",
+    )
     with pytest.raises(cusim.KernelError, match="partial|outside|bounds") as error:
         _column_sum(m)
     assert any(r.line == line or "lucid.cuh" in r.file for r in error.value.reports), (line, str(error.value))

@@ -1,4 +1,6 @@
-"""Activations, bias gradients, dropout, and the header that all kernels share, against the generic formulas in float64."""
+"""Activations, bias gradients, dropout, and the header that all kernels share, against the
+generic formulas in float64.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ SIZES = ((1, 0), (7, 0), (64, 0), (1031, 0), (1031, 1), (40000, 0))
 
 
 def _op(name):
-    return OPS["gelu" if name == "gelu_tanh" else name], {"approximate": "tanh"} if name == "gelu_tanh" else {"negative_slope": 0.3} if name == "leaky_relu" else {}
+    return OPS["gelu" if name == "gelu_tanh" else name], {"approximate": "tanh"} if name == "gelu_tanh" else {
+        "negative_slope": 0.3
+    } if name == "leaky_relu" else {}
 
 
 def _by_out(name):
@@ -35,7 +39,11 @@ def _plain(name, g, v):
 
 def _value(name, x):
     op, statics = _op(name)
-    return np.asarray(op.raw(backend_of("cpu"))(x, **statics), x.dtype) if op.ufunc or not statics else np.asarray(op.forward(np, x, **statics), x.dtype)
+    return (
+        np.asarray(op.raw(backend_of("cpu"))(x, **statics), x.dtype)
+        if op.ufunc or not statics
+        else np.asarray(op.forward(np, x, **statics), x.dtype)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -46,7 +54,12 @@ def test_backward(name, dtype):
         v = device(_value(name, x), offset) if _by_out(name) else x
         exact, plain = _plain(name, *wide(g, v)), _plain(name, g, v)
         for order, seed in ORDERS if n == 1031 else ORDERS[2:3]:
-            judge(calls.activation_backward(Sim(order, seed), name, g, v, 0.3), exact, plain, f"{name} {dtype} n={n} {order}")
+            judge(
+                calls.activation_backward(Sim(order, seed), name, g, v, 0.3),
+                exact,
+                plain,
+                f"{name} {dtype} n={n} {order}",
+            )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -54,7 +67,12 @@ def test_backward(name, dtype):
 def test_forward(name, dtype):
     for n, offset in SIZES[:5]:
         x = normal(n, dtype, 2, offset, scale=4.0)
-        judge(calls.activation(Sim(), name, x, 0.3), _value(name, *wide(x)), _value(name, x), f"{name} {dtype} n={n}")
+        judge(
+            calls.activation(Sim(), name, x, 0.3),
+            _value(name, *wide(x)),
+            _value(name, x),
+            f"{name} {dtype} n={n}",
+        )
 
 
 @pytest.mark.parametrize("name", ("relu", "silu", "gelu", "sigmoid"))
@@ -62,7 +80,9 @@ def test_special_values(name):
     x = device(np.array([0.0, -0.0, np.nan, 50.0, -50.0, 1e30, -1e30, 1.0], np.float32))
     g = device(np.ones(8, np.float32))
     v = device(_value(name, x)) if _by_out(name) else x
-    np.testing.assert_allclose(calls.activation_backward(Sim(), name, g, v), _plain(name, *wide(g, v)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        calls.activation_backward(Sim(), name, g, v), _plain(name, *wide(g, v)), rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -95,7 +115,12 @@ def test_column_sum(dtype):
 def test_masked_scale_and_copy(dtype):
     for n, offset in SIZES[:5]:
         x, mask = normal(n, dtype, 3, offset), np.random.default_rng(4).random(n) < 0.5
-        judge(calls.masked_scale(Sim(), x, device(mask), 1 / 0.7), wide(x)[0] * mask / 0.7, x * mask * x.dtype.type(1 / 0.7), f"{dtype} n={n}")
+        judge(
+            calls.masked_scale(Sim(), x, device(mask), 1 / 0.7),
+            wide(x)[0] * mask / 0.7,
+            x * mask * x.dtype.type(1 / 0.7),
+            f"{dtype} n={n}",
+        )
         np.testing.assert_array_equal(calls.copy(Sim(), x), x)
 
 
@@ -104,7 +129,13 @@ def test_masked_scale_and_copy(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dropout_is_the_generators_mask(dtype):
-    for n, offset, keep in ((1, 0, 0.5), (6, 0, 0.5), (1027, 0, 0.8), (1027, 1, 0.8), (33, 0, 1.0 - 2.0**-40)):
+    for n, offset, keep in (
+        (1, 0, 0.5),
+        (6, 0, 0.5),
+        (1027, 0, 0.8),
+        (1027, 1, 0.8),
+        (33, 0, 1.0 - 2.0**-40),
+    ):
         generator = Generator("cpu").manual_seed((7 << 40) + 11)
         generator.words(8)
         state = device(np.array(generator.get_state(), np.uint64))
@@ -114,7 +145,9 @@ def test_dropout_is_the_generators_mask(dtype):
             out = calls.dropout(Sim(order, seed), x, state, keep)
             np.testing.assert_array_equal(np.asarray(out, "f8") != 0, mask)
             judge(out, wide(x)[0] * mask / keep, x * mask * x.dtype.type(1 / keep), f"{dtype} n={n}")
-            np.testing.assert_array_equal(calls.dropout_mask(Sim(order, seed), (n,), state, keep, x.dtype), mask)
+            np.testing.assert_array_equal(
+                calls.dropout_mask(Sim(order, seed), (n,), state, keep, x.dtype), mask
+            )
 
 
 # ---- lucid.cuh ----
@@ -149,9 +182,17 @@ def test_rounding_is_to_nearest_even(dtype):
     values = np.arange(1 << 16, dtype=np.uint16).view(kind).astype(np.float32)
     between = (values[:-1].astype("f8") + values[1:].astype("f8")) / 2
     rng = np.random.default_rng(0)
-    x = np.concatenate([values, between.astype(np.float32), rng.integers(0, 1 << 32, 200000, dtype=np.uint32).view(np.float32)])
+    x = np.concatenate(
+        [
+            values,
+            between.astype(np.float32),
+            rng.integers(0, 1 << 32, 200000, dtype=np.uint32).view(np.float32),
+        ]
+    )
     x = x[np.abs(x) >= 2.0**-126]
-    x = np.concatenate([x, np.array([0.0, np.nan, np.inf, -np.inf, 65519.0, 65520.0, 6e-8, 2.9e-8], np.float32)])
+    x = np.concatenate(
+        [x, np.array([0.0, np.nan, np.inf, -np.inf, 65519.0, 65520.0, 6e-8, 2.9e-8], np.float32)]
+    )
     out = aligned(x.size, kind)
     _probe(dtype).launch("back", 1, 256, (x, out, np.int32(x.size)))
     expected = x.astype(kind)
@@ -166,4 +207,9 @@ def test_philox_is_the_generators_stream():
         m.launch("words", 1, 64, (out, np.uint64(block), np.uint64(seed), np.int32(100)))
         np.testing.assert_array_equal(out, philox_words(np, seed, block, 100))
     m.launch("words", 1, 64, (out, np.uint64(0), np.uint64(0), np.int32(100)))
-    assert [hex(w) for w in out[:4]] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]    # Random123's known answer
+    assert [hex(w) for w in out[:4]] == [
+        "0x6627e8d5",
+        "0xe169c58d",
+        "0xbc57ac4c",
+        "0x9b00dbd8",
+    ]  # Random123's known answer

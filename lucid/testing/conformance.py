@@ -1,0 +1,358 @@
+"""What lucid and its simulator take for granted about CuPy, as checks that run on both.
+
+On a machine with a GPU they tell whether the stand-in (`lucid.testing.strictcupy`) still says the truth; on
+the simulator they are part of the test suite. `python -m lucid.testing.conformance --json out.json` writes
+one row per check: name, what is expected, what came.
+
+Each check is a function of the array module that returns something printable. What only the stand-in refuses,
+because CuPy goes on in silence with another result than NumPy's (indices out of range), is no check here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+CHECKS: list[tuple[str, Any, Callable[[Any], Any]]] = []
+
+
+def expect(expected: Any) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """A decorator that makes a check of a function of CuPy: its result must equal `expected`."""
+
+    def add(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        CHECKS.append((function.__name__, expected, function))
+        return function
+
+    return add
+
+
+def raised(function: Callable[[], Any]) -> str:
+    """The class name of what `function` raises, or "nothing"."""
+    try:
+        function()
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def run(cp: Any) -> list[dict[str, Any]]:
+    """One row per check: name, expected, got, ok."""
+    rows = []
+    for name, expected, function in CHECKS:
+        try:
+            got = function(cp)
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+        rows.append({"name": name, "expected": expected, "got": got, "ok": got == expected})
+    return rows
+
+
+# ---- arrays ----
+
+
+@expect(["TypeError"] * 4)
+def numpy_arrays_and_lists_do_not_mix(cp: Any) -> Any:
+    x, a = cp.ones(3), np.ones(3)
+    return [
+        raised(f)
+        for f in (lambda: x + a, lambda: cp.add(x, a), lambda: np.asarray(x), lambda: cp.add(x, [1, 2, 3]))
+    ]
+
+
+@expect([(), "ndarray", (), "ndarray"])
+def reductions_and_full_indices_are_0d_arrays(cp: Any) -> Any:
+    x = cp.arange(6.0).reshape(2, 3)
+    return [x.sum().shape, type(x.sum()).__name__, x[0, 1].shape, type(x[0, 1]).__name__]
+
+
+@expect(["float32", "float32", "float64", "int64", "float16"])
+def python_numbers_are_weak(cp: Any) -> Any:
+    f = cp.ones(2, "float32")
+    return [
+        str(d)
+        for d in (
+            (f * 2.0).dtype,
+            (f + 1).dtype,
+            (f * cp.ones(2)).dtype,
+            cp.arange(3).dtype,
+            (cp.ones(2, "float16") / 3).dtype,
+        )
+    ]
+
+
+@expect(["bfloat16", "bfloat16", "float32", "bfloat16", "bfloat16"])
+def bfloat16_arithmetic(cp: Any) -> Any:
+    x = cp.ones(4, ml_dtypes.bfloat16)
+    return [r.dtype.name for r in (x + x, x * x, x.astype("float32"), cp.exp(x), x.sum())]
+
+
+@expect(["nothing"] * 4)
+def what_formulas_rely_on(cp: Any) -> Any:
+    x, i = cp.ones((2, 3)), cp.zeros(4, "int64")
+    return [
+        raised(f)
+        for f in (
+            lambda: cp.matmul(x, x.T, out=cp.empty((2, 2))),
+            lambda: cp.add.at(cp.zeros(3), i, cp.ones(4)),
+            lambda: cp.copyto(x, 0.0),
+            lambda: cp.lib.stride_tricks.as_strided(x, (2, 2), (24, 8)),
+        )
+    ]
+
+
+@expect(["TypeError", "TypeError", "TypeError", "AttributeError", "AttributeError"])
+def what_cupy_lacks(cp: Any) -> Any:
+    x = cp.ones(3)
+    return [
+        raised(f)
+        for f in (
+            lambda: cp.sum(x, where=x > 0),
+            lambda: cp.max(x, initial=0.0),
+            lambda: x.astype("float32", casting="safe"),
+            lambda: cp.nditer,
+            lambda: cp.block,
+        )
+    ]
+
+
+@expect([True, False, True, True])
+def views_and_copies(cp: Any) -> Any:
+    x = cp.arange(12.0).reshape(3, 4)
+    return [bool(cp.may_share_memory(x, y)) for y in (x.T, x.copy(), x[:, ::2], x.reshape(4, 3))]
+
+
+@expect([4.0, 4.0, 9])
+def duplicates_add_up_with_add_at(cp: Any) -> Any:
+    out, count = cp.zeros(3, "float32"), cp.zeros(3, "int64")
+    cp.add.at(out, cp.asarray([0, 0, 0, 0, 2]), cp.ones(5, "float32"))
+    cp.add.at(count, cp.zeros(9, "int64"), 1)
+    return [float(out[0]), float(out.sum() - out[2]), int(count[0])]
+
+
+# ---- memory ----
+
+
+@expect([512, 512, 0, 1024])
+def the_pool_counts_in_units_of_512_bytes(cp: Any) -> Any:
+    pool = cp.get_default_memory_pool()
+    pool.free_all_blocks()
+    before = pool.used_bytes()
+    x = cp.empty(1, "float32")
+    one = pool.used_bytes() - before
+    y = cp.empty(0, "float32")
+    with_empty = pool.used_bytes() - before
+    del x
+    none = pool.used_bytes() - before
+    z = cp.empty(129, "float32")
+    return [one, with_empty, none, pool.used_bytes() - before] if y.size == 0 and z.size else None
+
+
+@expect([True, True])
+def a_function_may_be_the_allocator(cp: Any) -> Any:
+    sizes, before = [], cp.cuda.get_allocator()
+
+    def allocate(size: int) -> Any:
+        sizes.append(size)
+        return before(size)
+
+    cp.cuda.set_allocator(allocate)
+    try:
+        same = cp.cuda.get_allocator() is allocate
+        x = cp.zeros(100, "float32")
+        x + x
+    finally:
+        cp.cuda.set_allocator(before)
+    return [same, sizes.count(400) == 2]
+
+
+@expect(["OutOfMemoryError", True])
+def a_limit_gives_out_of_memory(cp: Any) -> Any:
+    pool = cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        pool.set_limit(size=1 << 20)
+        name = raised(lambda: cp.empty(1 << 20, "float64"))
+    return [name, issubclass(cp.cuda.memory.OutOfMemoryError, MemoryError)]
+
+
+@expect(["LucidProblem"])
+def an_error_of_the_allocator_passes_through(cp: Any) -> Any:
+    class LucidProblem(RuntimeError):
+        pass
+
+    def allocate(size: int) -> Any:
+        raise LucidProblem(size)
+
+    with cp.cuda.using_allocator(allocate):
+        return [raised(lambda: cp.empty(3))]
+
+
+# ---- transfers and exchange ----
+
+
+@expect([True, [1.0, 1.0], [5.0, 5.0]])
+def asarray_copies_host_arrays_and_nothing_else(cp: Any) -> Any:
+    a = np.ones(2)
+    x = cp.asarray(a)
+    a[:] = 5.0
+    return [cp.asarray(x) is x, x.get().tolist(), a.tolist()]
+
+
+@expect([[0.0, 1.0, 2.0], [3.0, 3.0]])
+def pinned_transfers(cp: Any) -> Any:
+    import importlib
+
+    pinned = importlib.import_module("cupyx").empty_pinned((3,), "float64")
+    x = cp.arange(3.0)
+    x.get(out=pinned, blocking=False)
+    stream = cp.cuda.get_current_stream()
+    stream.synchronize()
+    source = importlib.import_module("cupyx").empty_pinned((2,), "float64")
+    source[:] = 3.0
+    y = cp.empty(2)
+    y.set(source, stream)
+    event = stream.record()
+    event.synchronize()
+    return [pinned.tolist(), y.get().tolist()]
+
+
+@expect([True, True, [2, 0], 3])
+def exchange_without_a_copy(cp: Any) -> Any:
+    x = cp.arange(4.0)
+
+    class Foreign:
+        __cuda_array_interface__ = x.__cuda_array_interface__
+
+    return [
+        cp.asarray(Foreign()).data.ptr == x.data.ptr,
+        cp.from_dlpack(x).data.ptr == x.data.ptr,
+        [int(n) for n in x.__dlpack_device__()],
+        x.__cuda_array_interface__["version"],
+    ]
+
+
+# ---- streams, events, switches ----
+
+
+@expect([True, True, True, True])
+def streams(cp: Any) -> Any:
+    s = cp.cuda.Stream(non_blocking=True)
+    with s:
+        inside = cp.cuda.get_current_stream() == s
+    s.synchronize()
+
+    class Handle:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, int(s.ptr)
+
+    return [
+        inside,
+        cp.cuda.get_current_stream() == cp.cuda.Stream.null,
+        bool(s.done),
+        cp.cuda.Stream.from_external(Handle()).ptr == s.ptr,
+    ]
+
+
+@expect([True, True])
+def events(cp: Any) -> Any:
+    start, end = cp.cuda.Event(), cp.cuda.Event()
+    stream = cp.cuda.get_current_stream()
+    start.record(stream)
+    cp.ones(1000) * 2
+    end.record(stream)
+    end.synchronize()
+    return [bool(end.done), cp.cuda.get_elapsed_time(start, end) >= 0]
+
+
+@expect([7, 1])
+def compute_types(cp: Any) -> Any:
+    r = cp._core._routines_linalg
+    before = r.get_compute_type("f")
+    try:
+        r.set_compute_type(np.float32, r.COMPUTE_TYPE_TF32)
+        tf32 = r.get_compute_type("f")
+        r.set_compute_type(np.float32, r.COMPUTE_TYPE_DEFAULT)
+        return [int(tf32), int(r.get_compute_type("f"))]
+    finally:
+        r.set_compute_type(np.float32, before)
+
+
+@expect([True, True, True, True])
+def device_queries(cp: Any) -> Any:
+    properties = cp.cuda.runtime.getDeviceProperties(0)
+    free, total = cp.cuda.runtime.memGetInfo()
+    return [
+        isinstance(properties["name"], bytes),
+        properties["multiProcessorCount"] > 0,
+        0 < free <= total,
+        int(cp.cuda.runtime.getDevice()) == cp.ones(1).device.id,
+    ]
+
+
+# ---- kernels ----
+
+_DOUBLE = (
+    'extern "C" __global__ void twice(const float* x, float* out, int n) { int i = blockIdx.x * blockDim.x '
+    "+ threadIdx.x; if (i < n) out[i] = 2 * x[i]; }"
+)
+
+
+@expect([[0.0, 2.0, 4.0]])
+def a_raw_module(cp: Any) -> Any:
+    x, out = cp.arange(3, dtype="float32"), cp.empty(3, "float32")
+    cp.RawModule(code=_DOUBLE, options=("-std=c++17",)).get_function("twice")(
+        (1,), (32,), (x, out, np.int32(3))
+    )
+    return [out.get().tolist()]
+
+
+@expect(["CompileException", True])
+def a_compile_error_has_a_log_with_file_and_line(cp: Any) -> Any:
+    from ..kernel.loader import first_error
+
+    try:
+        cp.RawModule(
+            code='#line 7 "my.cu"\n' + _DOUBLE.replace("2 * x[i]", "2 * y[i]"), options=("-std=c++17",)
+        ).get_function("twice")
+    except Exception as error:
+        file, line, _ = first_error(str(error.get_message()))  # type: ignore[attr-defined]
+        return [type(error).__name__, (Path(file).name, line) == ("my.cu", 7)]
+    return ["nothing"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when every check holds on the CUDA device of this machine (or the simulated one), else 1; prints a
+    row for each that does not.
+    """
+    parser = argparse.ArgumentParser(prog="python -m lucid.testing.conformance", description=main.__doc__)
+    parser.add_argument("--json", type=Path, help="where to write all rows")
+    given = parser.parse_args(arguments)
+    from ..storage.backend import backend_of
+
+    backend: Any = backend_of("cuda")
+    rows = run(backend.xp)
+    device = backend.properties()["name"]
+    if given.json:
+        given.json.write_text(
+            json.dumps(
+                {"device": device, "cupy": backend.xp.__version__, "checks": rows}, indent=1, default=str
+            )
+        )
+    for row in rows:
+        if not row["ok"]:
+            print(f"{row['name']}: expected {row['expected']}, got {row['got']}")
+    print(
+        f"{sum(r['ok'] for r in rows)} of {len(rows)} assumptions about CuPy {backend.xp.__version__} hold "
+        f"on {device}"
+    )
+    return int(not all(r["ok"] for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
