@@ -2,8 +2,7 @@
 
     pytest benchmarks/bench_overhead.py                     pytest-benchmark groups (lucid alone)
     python benchmarks/bench_overhead.py [--json FILE]       interleaved with PyTorch, medians, as ratios
-    python benchmarks/bench_overhead.py --deep [--nodes N]  a chain of a million
-    nodes: time and bytes per node
+    python benchmarks/bench_overhead.py --deep [--nodes N]  a chain of a million nodes: time and bytes each
 
 Rows: `chain` is 999 ops (mul, add, tanh) on 8 float32 elements; `mlp` is one training step of 784-256-256-10
 (ReLU, cross entropy, SGD with momentum) at batch 1 and 128, and of 784-2048x3-10 at batch 512. PyTorch runs

@@ -1,8 +1,11 @@
 """Bytes and floor times of the project's kernels, and what share of the copy bandwidth a measured time is.
 
-    python benchmarks/roofline.py                                             all kernels at usual sizes, on an H200
-    python benchmarks/roofline.py softmax adam --dtype bfloat16 --md          some of them, as a Markdown table
-    python benchmarks/roofline.py --gpu a100                                  another GPU; or --bandwidth 3.35e12
+    python benchmarks/roofline.py                                             all kernels at usual sizes, on
+    an H200
+    python benchmarks/roofline.py softmax adam --dtype bfloat16 --md          some of them, as a Markdown
+    table
+    python benchmarks/roofline.py --gpu a100                                  another GPU; or --bandwidth
+    3.35e12
     python benchmarks/roofline.py --achieved layer_norm_backward 0.115 rows=16384 cols=4096 --dtype bfloat16
 
 A kernel's bytes come from its row in lucid/kernel/specs.py: what it must read and write once. Its floor is

@@ -21,7 +21,7 @@ DEVICE accum_t silu_value(accum_t x, accum_t) { return x * logistic(x); }
 DEVICE accum_t gelu_value(accum_t x, accum_t) { return (accum_t)0.5 * x * erfc_(-SQRT_HALF * x); }
 DEVICE accum_t gelu_tanh_value(accum_t x, accum_t) { return (accum_t)0.5 * x * (1 + tanh_of(x)); }
 
-DEVICE accum_t relu_slope(accum_t out, accum_t) { return out > 0 ? (accum_t)1 : (accum_t)0; }
+DEVICE accum_t relu_slope(accum_t out, accum_t) { return out <= 0 ? (accum_t)0 : (accum_t)1; }                // 1 at NaN
 DEVICE accum_t leaky_relu_slope(accum_t x, accum_t slope) { return x <= 0 ? slope : (accum_t)1; }    // 1 at NaN
 DEVICE accum_t tanh_slope(accum_t out, accum_t) { return (1 - out) * (1 + out); }
 DEVICE accum_t sigmoid_slope(accum_t out, accum_t) { return out * (1 - out); }

@@ -18,6 +18,9 @@ from lucid._cli.usage import UsageError
 # A new subcommand is one line here: its words, one line of help, its module.
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train digits", "train a classifier of handwritten digits", "lucid._cli.train_digits"),
+    ("train resnet", "train a residual network on handwritten digits", "lucid._cli.train_resnet"),
+    ("train lstm", "train an LSTM on text, character by character", "lucid._cli.train_lstm"),
+    ("train gpt", "train a small GPT on text, character by character", "lucid._cli.train_gpt"),
     ("info", "versions, devices and libraries on this machine", "lucid._cli.info"),
 )
 GROUPS = {"train": "train an example model"}

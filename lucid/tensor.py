@@ -99,7 +99,9 @@ class Tensor(TensorMethods):
         """Bytes per element."""
         return self.storage.array.itemsize
 
-    element_size = lambda self: self.storage.array.itemsize  # noqa: E731
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self.storage.array.itemsize
 
     @property
     def nbytes(self) -> int:

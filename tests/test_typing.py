@@ -56,7 +56,7 @@ def test_modules() -> None:
 if TYPE_CHECKING:
     # Each line is an error that mypy must find: an unused `type: ignore` is one itself.
     lucid.tanh("x")  # type: ignore[arg-type]
-    lucid.no_such_function  # type: ignore[attr-defined]
+    lucid.no_such_function(1)  # type: ignore[attr-defined]
     lucid.zeros(2).no_such_method()  # type: ignore[attr-defined]
     lucid.unsqueeze(lucid.zeros(2), dim="0")  # type: ignore[arg-type]
     lucid.zeros(2).tanh(1)  # type: ignore[call-arg]

@@ -298,7 +298,7 @@ class AccumulateGrad(Node):
             )
         else:
             # In place, so that the buffer's address stays stable (CUDA graph replay needs that).
-            grad.storage.array += g
+            grad.storage.array += g if g.dtype.kind != "c" or grad.storage.array.dtype.kind == "c" else g.real
             grad.storage.version += 1
         if self.hooks is not None:
             for hook in self.hooks.after():

@@ -4,7 +4,7 @@ some.
 The command line for it is `lucid train gpt`.
 
 >>> from lucid.examples import common, gpt                                             # doctest: +SKIP
->>> run = common.train(gpt.build, gpt.Settings(steps=600), out="runs/gpt")             # doctest: +SKIP
+>>> run = common.train(gpt.build, gpt.Settings(steps=800), out="runs/gpt")             # doctest: +SKIP
 >>> print(run.task.sample())                                                           # doctest: +SKIP
 """
 
@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
-    def forward(self, x):
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
         n, t, width = x.shape
         parts = self.qkv(self.norm1(x)).chunk(3, dim=-1)
         q, k, v = (p.reshape(n, t, self.heads, width // self.heads).transpose(1, 2) for p in parts)
@@ -56,7 +56,7 @@ class GPT(nn.Module):
                 last = name.endswith(("out.weight", "mlp.2.weight"))
                 nn.init.normal_(p, 0.0, 0.02 / (2 * layers) ** 0.5 if last else 0.02)
 
-    def forward(self, x):
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
         h = self.token(x) + self.position(lucid.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             h = block(h)
@@ -67,7 +67,7 @@ class GPT(nn.Module):
 class Settings(characters.TextSettings):
     """Settings of the GPT."""
 
-    steps: int = setting(600, "optimizer steps")
+    steps: int = setting(800, "optimizer steps")
     batch_size: int = setting(16, "pieces of text per step")
     lr: float = setting(3e-3, "highest learning rate: reached after a tenth of the steps, then a cosine to 0")
     layers: int = setting(4, "blocks")

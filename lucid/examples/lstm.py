@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import lucid
 from lucid import nn
 from lucid.examples import characters
 from lucid.examples.common import Task, setting
@@ -23,7 +24,7 @@ class CharLSTM(nn.Module):
         self.lstm = nn.LSTM(width, hidden, layers, batch_first=True, dropout=dropout)
         self.head = nn.Linear(hidden, vocabulary)
 
-    def forward(self, x):
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
         h, _ = self.lstm(self.token(x))
         return self.head(h)
 

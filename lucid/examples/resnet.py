@@ -27,11 +27,11 @@ class Residual(nn.Module):
         self.conv1 = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
         self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
         self.norm1, self.norm2 = nn.BatchNorm2d(out), nn.BatchNorm2d(out)
-        self.short = nn.Identity()
+        self.short: nn.Module = nn.Identity()
         if stride != 1 or channels != out:
             self.short = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
 
-    def forward(self, x):
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
         h = F.relu(self.norm1(self.conv1(x)))
         return F.relu(self.norm2(self.conv2(h)) + self.short(x))
 
@@ -51,7 +51,7 @@ class ResNet(nn.Module):
         )
         self.head = nn.Linear(2 * width, classes)
 
-    def forward(self, x):
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 

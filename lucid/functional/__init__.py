@@ -6,11 +6,13 @@ import importlib
 
 from .registry import PUBLIC as PUBLIC
 
-MODULES = ("methods", "basic", "creation", "random", "pointwise", "reduce", "shape", "join", "index", "linalg", "conv", "norm", "loss", "embedding", "dropout", "attention", "protocols", "einops_backend")
+MODULES = (
+    *("methods", "basic", "creation", "random"),
+    *("pointwise", "reduce", "shape", "join", "index"),
+    *("linalg", "decompositions", "products", "fft"),
+    *("conv", "pool", "interpolate", "norm", "loss", "embedding", "dropout", "attention"),
+    *("protocols", "einops_backend"),
+)
 
 for _name in MODULES:
-    try:
-        importlib.import_module(f"{__name__}.{_name}")
-    except ModuleNotFoundError as _error:
-        if not str(_error.name).startswith(__name__):
-            raise
+    importlib.import_module(f"{__name__}.{_name}")

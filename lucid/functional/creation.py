@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autograd.inplace import check_writable, write
 from ..autograd.record import RECORDED as F
-from ..errors import DtypeError, ShapeError
+from ..errors import DtypeError, GradError, ShapeError
 from ..storage.backend import backend_of
 from ..storage.dtype import REAL_OF, as_dtype, bfloat16, category, get_default_dtype, int64
 from ..tensor import Tensor, _wrap, tensor
@@ -386,6 +386,21 @@ def from_cupy(array: Any) -> Tensor:
             f"from_cupy: expected a CuPy array, got {type(array).__name__}; use lucid.tensor for other data"
         )
     return as_tensor(array)
+
+
+def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
+    """The memory of a CUDA tensor for other libraries (CuPy, Numba, PyTorch), without a copy.
+
+    A CPU tensor has no such attribute; a tensor that requires grad raises, since its history would be lost.
+    """
+    if not self.is_cuda:
+        raise AttributeError("__cuda_array_interface__: the tensor is on the CPU; use .cuda()")
+    if self.requires_grad:
+        raise GradError("__cuda_array_interface__: the tensor requires grad; use .detach()")
+    return self.array.__cuda_array_interface__
+
+
+Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignore[attr-defined]
 
 
 @public("frombuffer")

@@ -116,7 +116,9 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
                 stack.append(e)  # type: ignore[arg-type]
     nodes.sort(key=lambda n: -n.sequence_nr)
     region = Region(nodes)
-    if len(region.outputs) == 1:
+    # One formula before a `linear` saves a launch on CUDA; on the CPU the sweep only adds a copy (bench_fusion: linear + relu).
+    worth = len(nodes) >= MIN_RUN or head.F.backend.name == "cuda"
+    if len(region.outputs) == 1 and worth:
         n, k, e = region.outputs[0]
         if e.__class__ is FuncOp and e.plan.op.name in TAILS and may_pass(n, k) and free(e, 1):  # type: ignore[attr-defined]
             return RunGroup(Region(nodes, e))  # type: ignore[arg-type]

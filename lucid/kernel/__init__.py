@@ -1,4 +1,8 @@
-"""CUDA kernels of the `kernels/` folder: what there is (`specs`), loading and compiling (`loader`, `compile`), launching (`launch`), and one function per kernel (`calls`)."""
+"""CUDA kernels of the `kernels/` folder.
+
+What there is (`specs`), loading and compiling (`loader`, `compile`), launching (`launch`), and one function
+per kernel (`calls`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Batch norm, pooling, the columns of a convolution, sums by index: as `calls`, on arrays with channels, windows or indices."""
+"""Batch norm, pooling, the columns of a convolution, sums by index.
+
+As `calls`, on arrays with channels, windows or indices.
+"""
 
 from __future__ import annotations
 
@@ -34,24 +37,50 @@ def _channel_grid(launch: Any, count: int, channels: int, inner: int, step: int)
 
 
 def batch_norm(launch: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
-    """(out, mean, var): the batch's own mean and biased variance per channel, [channels] in the accumulator's dtype."""
+    """(out, mean, var): the batch's own mean and biased variance per channel, [channels] in the accumulator's
+    dtype.
+    """
     channels, count, inner = _channels(x)
     dtype, wide = x.dtype, accumulator(x.dtype)
     macros = _channel_form(launch, inner, channels, x)
     grid, block = _channel_grid(launch, count, channels, inner, _step(dtype, macros))
     partial = launch.empty((3, grid[1], channels), wide)
     if inner == 1:
-        launch("batch_norm_partial_columns", grid, block, (x, partial, count, channels), dtype, macros, G=grid[1])
+        launch(
+            "batch_norm_partial_columns", grid, block, (x, partial, count, channels), dtype, macros, G=grid[1]
+        )
     else:
-        launch("batch_norm_partial", grid, block, (x, partial, channels, count, inner), dtype, ("LUCID_THREADS=256", *macros), G=grid[1])
+        launch(
+            "batch_norm_partial",
+            grid,
+            block,
+            (x, partial, channels, count, inner),
+            dtype,
+            ("LUCID_THREADS=256", *macros),
+            G=grid[1],
+        )
     mean, var, scale = (launch.empty(channels, wide) for _ in range(3))
-    launch("batch_norm_statistics", (_ceil(channels, 128),), (128,), (partial, weight, mean, var, scale, eps, grid[1], channels), dtype)
+    launch(
+        "batch_norm_statistics",
+        (_ceil(channels, 128),),
+        (128,),
+        (partial, weight, mean, var, scale, eps, grid[1], channels),
+        dtype,
+    )
     out = launch.empty(x.shape, dtype)
-    launch("batch_norm_apply", *flat(launch, x.size, _step(dtype, macros)), (x, mean, scale, bias, out, channels, inner, x.size), dtype, macros)
+    launch(
+        "batch_norm_apply",
+        *flat(launch, x.size, _step(dtype, macros)),
+        (x, mean, scale, bias, out, channels, inner, x.size),
+        dtype,
+        macros,
+    )
     return out, mean, var
 
 
-def batch_norm_backward(launch: Any, g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: float, needs_x: bool = True) -> Arrays:
+def batch_norm_backward(
+    launch: Any, g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: float, needs_x: bool = True
+) -> Arrays:
     """(dx, dweight, dbias); dx is None when not needed. mean, var as `batch_norm` gives them."""
     channels, count, inner = _channels(x)
     dtype, wide = x.dtype, accumulator(x.dtype)
@@ -59,26 +88,69 @@ def batch_norm_backward(launch: Any, g: Any, x: Any, weight: Any, mean: Any, var
     grid, block = _channel_grid(launch, count, channels, inner, _step(dtype, macros))
     partial = launch.empty((2, grid[1], channels), wide)
     if inner == 1:
-        launch("batch_norm_backward_partial_columns", grid, block, (g, x, mean, partial, count, channels), dtype, macros, G=grid[1])
+        launch(
+            "batch_norm_backward_partial_columns",
+            grid,
+            block,
+            (g, x, mean, partial, count, channels),
+            dtype,
+            macros,
+            G=grid[1],
+        )
     else:
-        launch("batch_norm_backward_partial", grid, block, (g, x, mean, partial, channels, count, inner), dtype, ("LUCID_THREADS=256", *macros), G=grid[1])
-    dweight, dbias, coefficients = launch.empty(channels, dtype), launch.empty(channels, dtype), launch.empty((3, channels), wide)
-    launch("batch_norm_backward_finish", (_ceil(channels, 128),), (128,),
-           (partial, weight, var, dweight, dbias, coefficients, eps, count, grid[1], channels), dtype)
+        launch(
+            "batch_norm_backward_partial",
+            grid,
+            block,
+            (g, x, mean, partial, channels, count, inner),
+            dtype,
+            ("LUCID_THREADS=256", *macros),
+            G=grid[1],
+        )
+    dweight, dbias, coefficients = (
+        launch.empty(channels, dtype),
+        launch.empty(channels, dtype),
+        launch.empty((3, channels), wide),
+    )
+    launch(
+        "batch_norm_backward_finish",
+        (_ceil(channels, 128),),
+        (128,),
+        (partial, weight, var, dweight, dbias, coefficients, eps, count, grid[1], channels),
+        dtype,
+    )
     if not needs_x:
         return None, dweight, dbias
     dx = launch.empty(x.shape, dtype)
-    launch("batch_norm_backward_apply", *flat(launch, x.size, _step(dtype, macros)), (g, x, mean, coefficients, dx, channels, inner, x.size), dtype, macros)
+    launch(
+        "batch_norm_backward_apply",
+        *flat(launch, x.size, _step(dtype, macros)),
+        (g, x, mean, coefficients, dx, channels, inner, x.size),
+        dtype,
+        macros,
+    )
     return dx, dweight, dbias
 
 
 # ---- sums by index ----
 
 
-def segment_sum(launch: Any, src: Any, order: Any, ordered: Any, rows: int, base: Any = None, alpha: float = 1.0, skip: int = -1, by_count: bool = False) -> Any:
-    """[rows, cols]: base + alpha times the sum of the rows of src [n, cols] with each index, in a fixed order.
+def segment_sum(
+    launch: Any,
+    src: Any,
+    order: Any,
+    ordered: Any,
+    rows: int,
+    base: Any = None,
+    alpha: float = 1.0,
+    skip: int = -1,
+    by_count: bool = False,
+) -> Any:
+    """[rows, cols]: base + alpha times the sum of the rows of src [n, cols] with each index, in a fixed
+    order.
 
-    order, ordered: int64 [n], the stable order that sorts the indices, and the sorted indices, all in [0, rows). skip: an index whose rows are left
+    order, ordered: int64 [n], the stable order that sorts the indices, and the sorted indices, all in [0,
+    rows). skip: an index whose rows are left
     out; by_count: the mean in place of the sum.
     """
     n, cols = src.shape
@@ -86,18 +158,41 @@ def segment_sum(launch: Any, src: Any, order: Any, ordered: Any, rows: int, base
     start, out = launch.empty(rows + 1, "int64"), launch.empty((rows, cols), dtype)
     launch("segment_bounds", (_ceil(rows + 1, 256),), (256,), (ordered, start, rows, n), dtype)
     if cols == 1 and skip < 0 and not by_count:
-        launch("segment_sum_flat", (_ceil(rows, 256),), (256,), (src, order, start, base, out, alpha, rows), dtype, n=n)
+        launch(
+            "segment_sum_flat",
+            (_ceil(rows, 256),),
+            (256,),
+            (src, order, start, base, out, alpha, rows),
+            dtype,
+            n=n,
+        )
         return out
     macros = form(launch, src, base, cols=cols)
     grid = (_ceil(rows, 8), _ceil(cols, 32 * _step(dtype, macros)))
-    launch("segment_sum", grid, (32, 8), (src, order, start, base, out, alpha, skip, int(by_count), rows, cols), dtype, macros, n=n)
+    launch(
+        "segment_sum",
+        grid,
+        (32, 8),
+        (src, order, start, base, out, alpha, skip, int(by_count), rows, cols),
+        dtype,
+        macros,
+        n=n,
+    )
     return out
 
 
 def index_add_atomic(launch: Any, src: Any, index: Any, out: Any, alpha: float = 1.0) -> None:
-    """Nothing; adds alpha times the rows of src [n, cols] to the rows index [n] of out, in the accumulator's dtype, in no fixed order."""
+    """Nothing; adds alpha times the rows of src [n, cols] to the rows index [n] of out, in the accumulator's
+    dtype, in no fixed order.
+    """
     n, cols = src.shape
-    launch("index_add_atomic", *flat(launch, src.size, 1), (src, index, out, alpha, n, cols), src.dtype, rows=out.shape[0])
+    launch(
+        "index_add_atomic",
+        *flat(launch, src.size, 1),
+        (src, index, out, alpha, n, cols),
+        src.dtype,
+        rows=out.shape[0],
+    )
 
 
 # ---- windows over the last one to three dimensions ----
@@ -107,70 +202,196 @@ def _three(values: Shape, filler: int) -> Shape:
     return (filler,) * (3 - len(values)) + tuple(values)
 
 
-def _windows(size: Shape, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Shape:
-    return (*_three(size, 1), *_three(count, 1), *_three(kernel, 1), *_three(stride, 1), *_three(padding, 0), *_three(dilation, 1))
+def _windows(
+    size: Shape, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Shape:
+    return (
+        *_three(size, 1),
+        *_three(count, 1),
+        *_three(kernel, 1),
+        *_three(stride, 1),
+        *_three(padding, 0),
+        *_three(dilation, 1),
+    )
 
 
-def _over_windows(launch: Any, name: str, given: Arrays, out: Any, options: Shape, windows: Shape, extra: Arrays = (), macros: tuple[str, ...] = (),
-                  **sizes: int) -> None:
-    launch(name, *flat(launch, out.size, 1), (*given, out, *extra, *options, out.size, *windows), out.dtype, macros, **sizes)
+def _over_windows(
+    launch: Any,
+    name: str,
+    given: Arrays,
+    out: Any,
+    options: Shape,
+    windows: Shape,
+    extra: Arrays = (),
+    macros: tuple[str, ...] = (),
+    **sizes: int,
+) -> None:
+    launch(
+        name,
+        *flat(launch, out.size, 1),
+        (*given, out, *extra, *options, out.size, *windows),
+        out.dtype,
+        macros,
+        **sizes,
+    )
 
 
 def _cells(window: Any) -> tuple[str, ...]:
     return ("LUCID_SMALL",) if window.dtype.itemsize == 1 else ()
 
 
-def max_pool(launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> tuple[Any, Any]:
-    """(out, window): the largest cell of each window and its number within the window, int8 for windows of up to 127 cells, else int32."""
+def max_pool(
+    launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> tuple[Any, Any]:
+    """(out, window): the largest cell of each window and its number within the window, int8 for windows of up
+    to 127 cells, else int32.
+    """
     n = len(kernel)
-    out = launch.empty((*x.shape[:x.ndim - n], *count), x.dtype)
+    out = launch.empty((*x.shape[: x.ndim - n], *count), x.dtype)
     window = launch.empty(out.shape, "int8" if prod(kernel) <= 127 else "int32")
-    _over_windows(launch, "max_pool", (x,), out, (), _windows(x.shape[x.ndim - n:], count, kernel, stride, padding, dilation), (window,), _cells(window),
-                  inputs=x.size)
+    _over_windows(
+        launch,
+        "max_pool",
+        (x,),
+        out,
+        (),
+        _windows(x.shape[x.ndim - n :], count, kernel, stride, padding, dilation),
+        (window,),
+        _cells(window),
+        inputs=x.size,
+    )
     return out, window
 
 
-def max_pool_backward(launch: Any, g: Any, window: Any, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
+def max_pool_backward(
+    launch: Any,
+    g: Any,
+    window: Any,
+    size: Shape,
+    kernel: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+) -> Any:
     """dx [..., *size]: g at the cells that the windows found largest. window: int8 or int32."""
     n = len(kernel)
-    dx = launch.empty((*g.shape[:g.ndim - n], *size), g.dtype)
-    _over_windows(launch, "max_pool_backward", (g, window), dx, (), _windows(size, g.shape[g.ndim - n:], kernel, stride, padding, dilation), (),
-                  _cells(window), outputs=g.size)
+    dx = launch.empty((*g.shape[: g.ndim - n], *size), g.dtype)
+    _over_windows(
+        launch,
+        "max_pool_backward",
+        (g, window),
+        dx,
+        (),
+        _windows(size, g.shape[g.ndim - n :], kernel, stride, padding, dilation),
+        (),
+        _cells(window),
+        outputs=g.size,
+    )
     return dx
 
 
-def avg_pool(launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, padded: bool, divisor: int) -> Any:
-    """The mean of each window. padded: cells of the padding count as zeros; divisor: divides the sums in place of the number of cells (0: not)."""
+def avg_pool(
+    launch: Any,
+    x: Any,
+    count: Shape,
+    kernel: Shape,
+    stride: Shape,
+    padding: Shape,
+    padded: bool,
+    divisor: int,
+) -> Any:
+    """The mean of each window.
+
+    padded: cells of the padding count as zeros; divisor: divides the sums in place of the number of cells (0:
+    not).
+    """
     n = len(kernel)
-    out = launch.empty((*x.shape[:x.ndim - n], *count), x.dtype)
-    _over_windows(launch, "avg_pool", (x,), out, (int(padded), divisor), _windows(x.shape[x.ndim - n:], count, kernel, stride, padding, (1,) * n), inputs=x.size)
+    out = launch.empty((*x.shape[: x.ndim - n], *count), x.dtype)
+    _over_windows(
+        launch,
+        "avg_pool",
+        (x,),
+        out,
+        (int(padded), divisor),
+        _windows(x.shape[x.ndim - n :], count, kernel, stride, padding, (1,) * n),
+        inputs=x.size,
+    )
     return out
 
 
-def avg_pool_backward(launch: Any, g: Any, size: Shape, kernel: Shape, stride: Shape, padding: Shape, padded: bool, divisor: int) -> Any:
+def avg_pool_backward(
+    launch: Any, g: Any, size: Shape, kernel: Shape, stride: Shape, padding: Shape, padded: bool, divisor: int
+) -> Any:
     """dx [..., *size]: the shares of g of the windows that contain each cell."""
     n = len(kernel)
-    dx = launch.empty((*g.shape[:g.ndim - n], *size), g.dtype)
-    _over_windows(launch, "avg_pool_backward", (g,), dx, (int(padded), divisor), _windows(size, g.shape[g.ndim - n:], kernel, stride, padding, (1,) * n),
-                  outputs=g.size)
+    dx = launch.empty((*g.shape[: g.ndim - n], *size), g.dtype)
+    _over_windows(
+        launch,
+        "avg_pool_backward",
+        (g,),
+        dx,
+        (int(padded), divisor),
+        _windows(size, g.shape[g.ndim - n :], kernel, stride, padding, (1,) * n),
+        outputs=g.size,
+    )
     return dx
 
 
-def im2col(launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
-    """[batch, channels * prod(kernel), prod(count)]: what each cell of the kernel sees of x [batch, channels, *size]. padding: the low one."""
+def im2col(
+    launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Any:
+    """[batch, channels * prod(kernel), prod(count)].
+
+    What each cell of the kernel sees of x [batch, channels, *size]. padding: the low one.
+    """
     batch, channels = x.shape[:2]
     out = launch.empty((batch, channels * prod(kernel), prod(count)), x.dtype)
-    _over_windows(launch, "im2col", (x,), out, (), _windows(x.shape[2:], count, kernel, stride, padding, dilation), inputs=x.size)
+    _over_windows(
+        launch,
+        "im2col",
+        (x,),
+        out,
+        (),
+        _windows(x.shape[2:], count, kernel, stride, padding, dilation),
+        inputs=x.size,
+    )
     return out
 
 
-def col2im(launch: Any, columns: Any, size: Shape, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
+def col2im(
+    launch: Any,
+    columns: Any,
+    size: Shape,
+    count: Shape,
+    kernel: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+) -> Any:
     """[batch, channels, *size]: the adjoint of `im2col`."""
     batch, channels = columns.shape[0], columns.shape[1] // prod(kernel)
     out = launch.empty((batch, channels, *size), columns.dtype)
-    _over_windows(launch, "col2im", (columns,), out, (), _windows(size, count, kernel, stride, padding, dilation), inputs=columns.size)
+    _over_windows(
+        launch,
+        "col2im",
+        (columns,),
+        out,
+        (),
+        _windows(size, count, kernel, stride, padding, dilation),
+        inputs=columns.size,
+    )
     return out
 
 
-__all__ = ["avg_pool", "avg_pool_backward", "batch_norm", "batch_norm_backward", "col2im", "im2col", "index_add_atomic", "max_pool", "max_pool_backward",
-           "segment_sum"]
+__all__ = [
+    "avg_pool",
+    "avg_pool_backward",
+    "batch_norm",
+    "batch_norm_backward",
+    "col2im",
+    "im2col",
+    "index_add_atomic",
+    "max_pool",
+    "max_pool_backward",
+    "segment_sum",
+]

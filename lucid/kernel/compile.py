@@ -1,4 +1,7 @@
-"""Compiling kernels without a GPU: NVRTC through ctypes, with CuPy's options, and what ptxas and the disassembly say about the result."""
+"""Compiling kernels without a GPU.
+
+NVRTC through ctypes, with CuPy's options, and what ptxas and the disassembly say about the result.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,24 @@ from . import loader
 
 ARCHS = (75, 80, 90, 100, 120)
 
-# What CuPy 14 adds to a RawModule's own options (cupy/cuda/compiler.py); -v makes ptxas report registers, shared memory and spills.
+# What CuPy 14 adds to a RawModule's own options (cupy/cuda/compiler.py); -v makes ptxas report registers,
+# shared memory and spills.
 _CUPY_OPTIONS = ("-ftz=true", "--device-as-default-execution-space", "--ptxas-options=-v")
 
 # ptxas: one paragraph per kernel; "1024 bytes smem" is missing where there is none.
-_RESOURCES = re.compile(r"Compiling entry function '(?P<name>\w+)'.*?\n.*?\n.*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-                        r"(?P<loads>\d+) bytes spill loads\n.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)")
+_RESOURCES = re.compile(
+    r"Compiling entry function '(?P<name>\w+)'.*?\n.*?\n.*?(?P<stack>\d+) bytes stack frame, "
+    r"(?P<stores>\d+) bytes spill stores, "
+    r"(?P<loads>\d+) bytes spill loads\n.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)"
+)
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one kernel takes, per thread (registers, bytes of stack and spills) and per block (bytes of shared memory)."""
+    """What one kernel takes, per thread (registers, bytes of stack and spills) and per block (bytes of shared
+    memory).
+    """
 
     registers: int
     shared: int
@@ -40,7 +49,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Counts from a kernel's disassembly: 128-bit loads and stores, all loads and stores, float64 arithmetic, accesses to local memory."""
+    """Counts from a kernel's disassembly.
+
+    128-bit loads and stores, all loads and stores, float64 arithmetic, accesses to local memory.
+    """
 
     load128: int
     store128: int
@@ -61,7 +73,10 @@ def _packaged(*parts: str) -> Iterator[Path]:
 
 @cache
 def nvrtc_library() -> str | None:
-    """The path of libnvrtc: from a wheel, a CUDA toolkit ($CUDA_PATH, /usr/local/cuda), or the loader's path; None when there is none."""
+    """The path of libnvrtc.
+
+    From a wheel, a CUDA toolkit ($CUDA_PATH, /usr/local/cuda), or the loader's path; None when there is none.
+    """
     for folder in _packaged("lib"):
         for path in sorted(folder.glob("libnvrtc.so.*")):
             return str(path)
@@ -122,7 +137,10 @@ def _text(program: ctypes.c_void_p, what: str) -> bytes:
 
 
 def cubin(code: str, options: tuple[str, ...], arch: int, name: str) -> tuple[bytes, str]:
-    """(binary, compiler's log) of CUDA source text for an architecture (90 is sm_90). Raises KernelError with file and line."""
+    """(binary, compiler's log) of CUDA source text for an architecture (90 is sm_90).
+
+    Raises KernelError with file and line.
+    """
     lib, program = _nvrtc(), ctypes.c_void_p()
     lib.nvrtcCreateProgram(ctypes.byref(program), code.encode(), name.encode(), 0, None, None)
     try:
@@ -136,7 +154,9 @@ def cubin(code: str, options: tuple[str, ...], arch: int, name: str) -> tuple[by
         lib.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def compile_file(file: str, dtype: str, defines: tuple[str, ...], arch: int) -> tuple[bytes, dict[str, Resources]]:
+def compile_file(
+    file: str, dtype: str, defines: tuple[str, ...], arch: int
+) -> tuple[bytes, dict[str, Resources]]:
     """(binary, resources by entry point) of a kernel file for an element type, macros and an architecture."""
     binary, log = cubin(loader.source(file), loader.options(dtype, defines), arch, f"kernels/{file}")
     return binary, read_resources(log)
@@ -147,7 +167,12 @@ def read_resources(log: str) -> dict[str, Resources]:
     found = {}
     for m in _RESOURCES.finditer(log):
         shared = re.search(r"(\d+) bytes smem", m["rest"])
-        found[m["name"]] = Resources(int(m["registers"]), int(shared[1]) if shared else 0, int(m["stack"]), int(m["stores"]) + int(m["loads"]))
+        found[m["name"]] = Resources(
+            int(m["registers"]),
+            int(shared[1]) if shared else 0,
+            int(m["stack"]),
+            int(m["stores"]) + int(m["loads"]),
+        )
     return found
 
 
@@ -165,20 +190,32 @@ def disassemble(binary: bytes) -> dict[str, Instructions]:
     """Instructions by entry point. Raises KernelError when cuobjdump is missing or fails."""
     tool = disassembler()
     if tool is None:
-        raise KernelError("kernels: cannot disassemble; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm")
+        raise KernelError(
+            "kernels: cannot disassemble; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
+        )
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()
         path = f"{Path(tool).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        run = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, env={**os.environ, "PATH": path})
+        run = subprocess.run(
+            [tool, "-sass", file.name], capture_output=True, text=True, env={**os.environ, "PATH": path}
+        )
     if run.returncode:
         raise KernelError(f"kernels: cuobjdump failed: {run.stderr.strip()[:500]}")
     result = {}
     for part in run.stdout.split("Function : ")[1:]:
         ops = _INSTRUCTION.findall(part)
+
         def count(pattern: str, ops: list[str] = ops) -> int:
             return sum(1 for o in ops if re.match(pattern, o))
+
         # DADD.. compute; F2F between widths and I2F.F64 convert.
-        result[part.split()[0]] = Instructions(count(r"LDG.*\.128|LD\..*128"), count(r"STG.*\.128|ST\..*128"), count(r"LDG|LD\."), count(r"STG|ST\."),
-                                               count(r"D(ADD|MUL|FMA|SETP)|F2F.*64|I2F.*F64|F2I.*F64|MUFU.*64"), count("LDL|STL"))
+        result[part.split()[0]] = Instructions(
+            count(r"LDG.*\.128|LD\..*128"),
+            count(r"STG.*\.128|ST\..*128"),
+            count(r"LDG|LD\."),
+            count(r"STG|ST\."),
+            count(r"D(ADD|MUL|FMA|SETP)|F2F.*64|I2F.*F64|F2I.*F64|MUFU.*64"),
+            count("LDL|STL"),
+        )
     return result

@@ -1,4 +1,6 @@
-"""Launching: the arguments of a kernel checked against its row in `specs`, made NumPy scalars, and queued on the current stream."""
+"""Launching: the arguments of a kernel checked against its row in `specs`, made NumPy scalars, and queued on
+the current stream.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,19 @@ from .specs import KERNELS, Argument, Kernel
 
 NULL = np.uintp(0)
 _SCALARS = {"i32": np.int32, "i64": np.int64, "u64": np.uint64}
-_ARRAYS = {"W": ("int8", "int32"), "u8": ("uint8", "bool"), "i32": ("int32",), "i64": ("int64",), "u64": ("uint64",)}
-_DTYPES = {"float64": np.dtype("float64"), "float32": np.dtype("float32"), "float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+_ARRAYS = {
+    "W": ("int8", "int32"),
+    "u8": ("uint8", "bool"),
+    "i32": ("int32",),
+    "i64": ("int64",),
+    "u64": ("uint64",),
+}
+_DTYPES = {
+    "float64": np.dtype("float64"),
+    "float32": np.dtype("float32"),
+    "float16": np.dtype("float16"),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
 _BITS = {np.int32: 31, np.int64: 63, np.uint64: 64}
 
 
@@ -24,9 +37,11 @@ def accumulator(dtype: Any) -> Any:
 
 
 class Launcher:
-    """Queues kernels on one device. Called with a kernel's name, launch shape and arguments; see `calls` for what to call it with.
+    """Queues kernels on one device. Called with a kernel's name, launch shape and arguments; see `calls` for
+    what to call it with.
 
-    Raises KernelError, before anything is queued, when an array has another dtype, device or size than the kernel reads, is not C-contiguous or not
+    Raises KernelError, before anything is queued, when an array has another dtype, device or size than the
+    kernel reads, is not C-contiguous or not
     aligned, or a number does not fit; `Unavailable` when the kernel does not compile.
     """
 
@@ -34,16 +49,33 @@ class Launcher:
         self.backend, self.xp = backend, backend.xp
         self.sms = int(backend.properties()["multiProcessorCount"])
 
-    def __call__(self, name: str, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], dtype: Any,
-                 defines: tuple[str, ...] = (), **sizes: int) -> None:
+    def __call__(
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        dtype: Any,
+        defines: tuple[str, ...] = (),
+        **sizes: int,
+    ) -> None:
         kernel = KERNELS[name]
         found = loader.function(self.backend, name, dtype.name, (*kernel.defines, *defines))
-        found(grid, block, prepare(kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, self.backend.ndarray))
+        found(
+            grid,
+            block,
+            prepare(
+                kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, self.backend.ndarray
+            ),
+        )
 
     def address(self, x: Any) -> int:
         """The device address of an array; KernelError when it lies on another device."""
         if x.device.id != self.backend.index:
-            raise KernelError(f"kernel: expected an array on {self.backend.device}, got one on cuda:{x.device.id}; move it with .to()")
+            raise KernelError(
+                f"kernel: expected an array on {self.backend.device}, got one on cuda:{x.device.id}; move "
+                "it with .to()"
+            )
         return int(x.data.ptr)
 
     def empty(self, shape: Any, dtype: Any) -> Any:
@@ -70,10 +102,24 @@ def launcher(backend: Any) -> Launcher:
     return found
 
 
-def prepare(kernel: Kernel, args: tuple[Any, ...], dtype: Any, scalar: bool, sizes: dict[str, int], address: Any, ndarray: type) -> tuple[Any, ...]:
-    """The arguments as the kernel takes them: arrays, NumPy scalars and null addresses. Raises KernelError for what does not fit."""
+def prepare(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    dtype: Any,
+    scalar: bool,
+    sizes: dict[str, int],
+    address: Any,
+    ndarray: type,
+) -> tuple[Any, ...]:
+    """The arguments as the kernel takes them.
+
+    Arrays, NumPy scalars and null addresses. Raises KernelError for what does not fit.
+    """
     if len(args) != len(kernel.parsed):
-        raise KernelError(f"kernel {kernel.name}: takes {len(kernel.parsed)} arguments ({kernel.arguments}), got {len(args)}")
+        raise KernelError(
+            f"kernel {kernel.name}: takes {len(kernel.parsed)} arguments ({kernel.arguments}), got "
+            f"{len(args)}"
+        )
     if dtype.name not in kernel.dtypes:
         raise KernelError(f"kernel {kernel.name}: is made for {', '.join(kernel.dtypes)}, got {dtype.name}")
     names = {**sizes, **{a.name: v for a, v in zip(kernel.parsed, args, strict=True) if type(v) is int}}
@@ -88,10 +134,17 @@ def prepare(kernel: Kernel, args: tuple[Any, ...], dtype: Any, scalar: bool, siz
         else:
             _check_array(kernel, argument, value, dtype, names, ndarray)
             # Elements are read by packs of 16 bytes, single numbers and accumulators of rows one by one.
-            align = 16 if kernel.vector and not scalar and argument.kind == "T" and value.size > 1 else value.dtype.itemsize
+            align = (
+                16
+                if kernel.vector and not scalar and argument.kind == "T" and value.size > 1
+                else value.dtype.itemsize
+            )
             if address(value) % align:
-                raise KernelError(f"kernel {kernel.name}: {argument.name} must start at a multiple of {align} bytes, got address {address(value):#x}; "
-                                  "launch the form with LUCID_SCALAR")
+                raise KernelError(
+                    f"kernel {kernel.name}: {argument.name} must start at a multiple of {align} bytes, got "
+                    f"address {address(value):#x}; "
+                    "launch the form with LUCID_SCALAR"
+                )
             result.append(value)
     return tuple(result)
 
@@ -105,18 +158,36 @@ def _scalar(kernel: Kernel, argument: Argument, value: Any, dtype: Any) -> Any:
     return kind(value)
 
 
-def _check_array(kernel: Kernel, argument: Argument, value: Any, dtype: Any, names: dict[str, int], ndarray: type[Any]) -> None:
+def _check_array(
+    kernel: Kernel, argument: Argument, value: Any, dtype: Any, names: dict[str, int], ndarray: type[Any]
+) -> None:
     if not isinstance(value, ndarray):
-        raise KernelError(f"kernel {kernel.name}: {argument.name} must be a device array, got {type(value).__name__}")
-    expected = (dtype.name,) if argument.kind == "T" else (accumulator(dtype).name,) if argument.kind == "A" else _ARRAYS[argument.kind]
+        raise KernelError(
+            f"kernel {kernel.name}: {argument.name} must be a device array, got {type(value).__name__}"
+        )
+    expected = (
+        (dtype.name,)
+        if argument.kind == "T"
+        else (accumulator(dtype).name,)
+        if argument.kind == "A"
+        else _ARRAYS[argument.kind]
+    )
     if value.dtype.name not in expected:
-        raise KernelError(f"kernel {kernel.name}: {argument.name} must be {' or '.join(expected)}, got {value.dtype.name}")
+        raise KernelError(
+            f"kernel {kernel.name}: {argument.name} must be {' or '.join(expected)}, got {value.dtype.name}"
+        )
     if not value.flags.c_contiguous:
-        raise KernelError(f"kernel {kernel.name}: {argument.name} must be C-contiguous, got shape {value.shape} with strides {value.strides}; "
-                          "a kernel sees only the address")
+        raise KernelError(
+            f"kernel {kernel.name}: {argument.name} must be C-contiguous, got shape {value.shape} with "
+            f"strides {value.strides}; "
+            "a kernel sees only the address"
+        )
     try:
         size = eval(argument.size, {}, names)
     except NameError:
         return
     if value.size != size:
-        raise KernelError(f"kernel {kernel.name}: {argument.name} must have {size} elements ({kernel.arguments}), got {value.size}")
+        raise KernelError(
+            f"kernel {kernel.name}: {argument.name} must have {size} elements ({kernel.arguments}), got "
+            f"{value.size}"
+        )

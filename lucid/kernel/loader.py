@@ -1,4 +1,6 @@
-"""Sources of kernels, their compilation per element type through the device's RawModule, and errors with file and line."""
+"""Sources of kernels, their compilation per element type through the device's RawModule, and errors with file
+and line.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ _functions: dict[Any, Any] = {}
 _failed: dict[Any, Unavailable] = {}
 
 # NVRTC: `file(12): error: text`; gcc and others: `file:12: text` or `file:12:5: error: text`.
-_PLACE = re.compile(r"^(?P<file>[^\s:(][^:(\n]*)(?:\((?P<a>\d+)\)|:(?P<b>\d+))(?::\d+)?: (?:fatal )?(?:error: )?(?P<text>.+)$", re.M)
+_PLACE = re.compile(
+    r"^(?P<file>[^\s:(][^:(\n]*)(?:\((?P<a>\d+)\)|:(?P<b>\d+))(?::\d+)?: "
+    r"(?:fatal )?(?:error: )?(?P<text>.+)$",
+    re.M,
+)
 
 
 class Unavailable(KernelError):
@@ -38,12 +44,18 @@ def source_folder() -> Path:
     for folder in (package / "_kernels", package.parent / "kernels"):
         if (folder / "lucid.cuh").is_file():
             return folder
-    raise KernelError(f"kernels: expected CUDA sources in {package / '_kernels'} or {package.parent / 'kernels'}, found neither; install lucid again")
+    raise KernelError(
+        f"kernels: expected CUDA sources in {package / '_kernels'} or {package.parent / 'kernels'}, found "
+        "neither; install lucid again"
+    )
 
 
 @cache
 def header_hash() -> str:
-    """A digest of all shared headers: part of the options, because CuPy's cache on disk sees only the .cu file itself."""
+    """A digest of all shared headers.
+
+    Part of the options, because CuPy's cache on disk sees only the .cu file itself.
+    """
     digest = hashlib.sha256()
     for path in sorted(source_folder().glob("*.cuh")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -57,12 +69,20 @@ def source(file: str) -> str:
     try:
         return f'#line 1 "kernels/{file}"\n{path.read_text()}'
     except OSError as error:
-        raise KernelError(f"kernels: {path} cannot be read ({error.strerror}); install lucid again") from error
+        raise KernelError(
+            f"kernels: {path} cannot be read ({error.strerror}); install lucid again"
+        ) from error
 
 
 def options(dtype: str, defines: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Compiler options for one element type: language, headers and macros."""
-    return ("-std=c++17", f"-I{source_folder()}", f"-D{MACRO[dtype]}", f"-DLUCID_HEADERS={header_hash()}", *(f"-D{d}" for d in defines))
+    return (
+        "-std=c++17",
+        f"-I{source_folder()}",
+        f"-D{MACRO[dtype]}",
+        f"-DLUCID_HEADERS={header_hash()}",
+        *(f"-D{d}" for d in defines),
+    )
 
 
 def first_error(log: str) -> tuple[str, int, str]:
@@ -77,16 +97,30 @@ def compile_error(what: str, log: str) -> KernelError:
     """A KernelError that names file, line and complaint."""
     file, line, text = first_error(log)
     where = f"{file}:{line}: " if file else ""
-    return KernelError(f"kernel {what} does not compile: {where}{text}; send this message with your CuPy and CUDA versions (`lucid info`)")
+    return KernelError(
+        f"kernel {what} does not compile: {where}{text}; send this message with your CuPy and CUDA versions "
+        "(`lucid info`)"
+    )
 
 
-def from_source(backend: Any, code: str, entry: str, option: tuple[str, ...] = ("-std=c++17",), what: str = "") -> Any:
-    """The compiled function `entry` of CUDA source text: for kernels that are generated. Not cached. Raises KernelError."""
+def from_source(
+    backend: Any, code: str, entry: str, option: tuple[str, ...] = ("-std=c++17",), what: str = ""
+) -> Any:
+    """The compiled function `entry` of CUDA source text.
+
+    For kernels that are generated. Not cached. Raises KernelError.
+    """
     module = backend.xp.RawModule(code=code, options=option)
     try:
         return module.get_function(entry)
-    except Exception as error:    # CompileException of CuPy, or a driver error: its class is not importable here
-        raise compile_error(what or entry, str(getattr(error, "get_message", lambda: error)())) from error
+    except Exception as error:
+        raise compile_error(what or entry, _log(error)) from error
+
+
+def _log(error: Exception) -> str:
+    # CuPy's CompileException, or an error of the driver: neither class can be imported here.
+    message = getattr(error, "get_message", None)
+    return str(error if message is None else message())
 
 
 def function(backend: Any, name: str, dtype: str, defines: tuple[str, ...]) -> Any:
@@ -106,14 +140,18 @@ def function(backend: Any, name: str, dtype: str, defines: tuple[str, ...]) -> A
         try:
             module = _modules.get(place)
             if module is None:
-                module = _modules[place] = backend.xp.RawModule(code=source(kernel.file), options=options(dtype, defines))
+                module = _modules[place] = backend.xp.RawModule(
+                    code=source(kernel.file), options=options(dtype, defines)
+                )
             found = _functions[key] = module.get_function(kernel.entry)
             return found
         except Exception as error:
             _modules.pop(place, None)
-            log = str(getattr(error, "get_message", lambda: error)())
-            failure = _failed[key] = Unavailable(str(compile_error(f"{name} ({dtype}, {backend.device})", log)))
-            warnings.warn(f"{failure}. Its op runs by its generic formula, more slowly", RuntimeWarning, stacklevel=3)
+            what = f"{name} ({dtype}, {backend.device})"
+            failure = _failed[key] = Unavailable(str(compile_error(what, _log(error))))
+            warnings.warn(
+                f"{failure}. Its op runs by its generic formula, more slowly", RuntimeWarning, stacklevel=3
+            )
             raise failure from error
 
 

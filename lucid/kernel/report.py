@@ -1,6 +1,8 @@
-"""Reports on the kernels: what there is, what each takes on each architecture, and whether that agrees with the table in the repository.
+"""Reports on the kernels: what there is, what each takes on each architecture, and whether that agrees with
+the table in the repository.
 
-`lucid kernels` prints `listing()` and `measure()`; `ci/kernels` runs `main`, which also compares with ci/kernels_table.json.
+`lucid kernels` prints `listing()` and `measure()`; `ci/kernels` runs `main`, which also compares with
+ci/kernels_table.json.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from . import compile as compiling
 from . import loader
 from .specs import FLOATS, KERNELS
 
-# The architecture whose disassembly is read, and how many registers above the table are a failure rather than another compiler's taste.
+# The architecture whose disassembly is read, and how many registers above the table are a failure rather than
+# another compiler's taste.
 SASS_ARCH = 90
 REGISTERS_MAY_GROW = 8
 
@@ -35,7 +38,9 @@ class Unit:
 
     def kernels(self) -> list[str]:
         """The kernels that this compilation makes."""
-        return [k.name for k in KERNELS.values() if k.file == self.file and self.defines in k.builds(self.dtype)]
+        return [
+            k.name for k in KERNELS.values() if k.file == self.file and self.defines in k.builds(self.dtype)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class Row:
     shared: int
     stack: int
     spills: int
-    load128: int | None = None     # the fewest over the vector builds; None: not disassembled
+    load128: int | None = None  # the fewest over the vector builds; None: not disassembled
     store128: int | None = None
     float64: int | None = None
     builds: int = 1
@@ -58,12 +63,17 @@ class Row:
 def units(names: Iterable[str] | None = None, dtypes: Sequence[str] = FLOATS) -> list[Unit]:
     """All compilations of the named kernels (all kernels when None)."""
     chosen = KERNELS.values() if names is None else [_kernel(name) for name in names]
-    return list(dict.fromkeys(Unit(k.file, d, b) for k in chosen for d in k.dtypes if d in dtypes for b in k.builds(d)))
+    return list(
+        dict.fromkeys(
+            Unit(k.file, d, b) for k in chosen for d in k.dtypes if d in dtypes for b in k.builds(d)
+        )
+    )
 
 
 def _kernel(name: str) -> Any:
     if name not in KERNELS:
         from ..errors import KernelError
+
         raise KernelError(f"kernels: there is no {name!r}; lucid kernels lists them all")
     return KERNELS[name]
 
@@ -82,16 +92,37 @@ def compile_unit(unit: Unit, archs: Sequence[int], sass: bool) -> list[Row]:
         for name in unit.kernels():
             r, i = resources[KERNELS[name].entry], code.get(KERNELS[name].entry)
             vector = KERNELS[name].wide > 0 and "LUCID_SCALAR" not in unit.defines
-            rows.append(Row(name, unit.dtype, arch, r.registers, r.shared, r.stack, r.spills + (i.local if i else 0), i.load128 if i and vector else None,
-                            i.store128 if i and vector else None, i.float64 if i else None))
+            rows.append(
+                Row(
+                    name,
+                    unit.dtype,
+                    arch,
+                    r.registers,
+                    r.shared,
+                    r.stack,
+                    r.spills + (i.local if i else 0),
+                    i.load128 if i and vector else None,
+                    i.store128 if i and vector else None,
+                    i.float64 if i else None,
+                )
+            )
     return rows
 
 
-def measure(names: Iterable[str] | None = None, archs: Sequence[int] = compiling.ARCHS, dtypes: Sequence[str] = FLOATS, *, sass: bool = True,
-            processes: int | None = None, progress: Callable[[int, int], None] = lambda done, of: None) -> list[Row]:
-    """One Row per kernel, dtype and architecture, by compiling every build. progress(done, of) is told of each compilation.
+def measure(
+    names: Iterable[str] | None = None,
+    archs: Sequence[int] = compiling.ARCHS,
+    dtypes: Sequence[str] = FLOATS,
+    *,
+    sass: bool = True,
+    processes: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Row]:
+    """One Row per kernel, dtype and architecture, by compiling every build. progress(done, of) is told of
+    each compilation.
 
-    sass: read 128-bit accesses and float64 arithmetic from the disassembly for sm_90, where cuobjdump is installed.
+    sass: read 128-bit accesses and float64 arithmetic from the disassembly for sm_90, where cuobjdump is
+    installed.
     """
     work = units(names, dtypes)
     wanted = None if names is None else set(names)
@@ -106,14 +137,22 @@ def measure(names: Iterable[str] | None = None, archs: Sequence[int] = compiling
         with ProcessPoolExecutor(number, mp_context=get_context("spawn")) as pool:
             _merge(pool.map(_job, jobs, chunksize=4), found, len(jobs), progress)
     order = {name: i for i, name in enumerate(KERNELS)}
-    return sorted((r for r in found.values() if wanted is None or r.kernel in wanted), key=lambda r: (order[r.kernel], FLOATS.index(r.dtype), r.arch))
+    return sorted(
+        (r for r in found.values() if wanted is None or r.kernel in wanted),
+        key=lambda r: (order[r.kernel], FLOATS.index(r.dtype), r.arch),
+    )
 
 
 def _job(job: tuple[Unit, tuple[int, ...], bool]) -> list[Row]:
     return compile_unit(*job)
 
 
-def _merge(results: Iterable[list[Row]], found: dict[tuple[str, str, int], Row], of: int, progress: Callable[[int, int], None]) -> None:
+def _merge(
+    results: Iterable[list[Row]],
+    found: dict[tuple[str, str, int], Row],
+    of: int,
+    progress: Callable[[int, int], None],
+) -> None:
     for done, rows in enumerate(results, 1):
         for row in rows:
             key = (row.kernel, row.dtype, row.arch)
@@ -124,8 +163,20 @@ def _merge(results: Iterable[list[Row]], found: dict[tuple[str, str, int], Row],
 def _worse(a: Row, b: Row) -> Row:
     def pick(choose: Callable[..., int], x: int | None, y: int | None) -> int | None:
         return choose(x, y) if x is not None and y is not None else x if y is None else y
-    return Row(a.kernel, a.dtype, a.arch, max(a.registers, b.registers), max(a.shared, b.shared), max(a.stack, b.stack), max(a.spills, b.spills),
-               pick(min, a.load128, b.load128), pick(min, a.store128, b.store128), pick(max, a.float64, b.float64), a.builds + b.builds)
+
+    return Row(
+        a.kernel,
+        a.dtype,
+        a.arch,
+        max(a.registers, b.registers),
+        max(a.shared, b.shared),
+        max(a.stack, b.stack),
+        max(a.spills, b.spills),
+        pick(min, a.load128, b.load128),
+        pick(min, a.store128, b.store128),
+        pick(max, a.float64, b.float64),
+        a.builds + b.builds,
+    )
 
 
 # ---- judging ----
@@ -156,7 +207,10 @@ def as_table(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def differences(rows: Iterable[Row], table: dict[str, Any]) -> list[str]:
-    """Where rows are worse than the table: more shared memory, or registers beyond what another compiler version may take."""
+    """Where rows are worse than the table.
+
+    More shared memory, or registers beyond what another compiler version may take.
+    """
     found = []
     for r in rows:
         entry = table["kernels"].get(r.kernel, {}).get(r.dtype, {}).get(str(r.arch))
@@ -164,7 +218,10 @@ def differences(rows: Iterable[Row], table: dict[str, Any]) -> list[str]:
         if entry is None:
             found.append(f"{where}: not in the table; run ci/kernels --update")
         elif r.registers > entry[0] + REGISTERS_MAY_GROW or r.shared > entry[1]:
-            found.append(f"{where}: {r.registers} registers, {r.shared} bytes of shared memory; the table has {entry[0]} and {entry[1]}")
+            found.append(
+                f"{where}: {r.registers} registers, {r.shared} bytes of shared memory; the table has "
+                f"{entry[0]} and {entry[1]}"
+            )
     return found
 
 
@@ -175,23 +232,41 @@ def lines(rows: Sequence[Row]) -> list[str]:
     for r in rows:
         grouped.setdefault((r.kernel, r.dtype), {})[r.arch] = r
     heads = " ".join(f"sm_{a}".rjust(6) for a in archs)
-    out = [f"{'kernel':36} {'dtype':9} {heads}  {'shared':>6} {'spills':>6} {'ld128':>5} {'st128':>5} {'builds':>6}"]
+    out = [
+        f"{'kernel':36} {'dtype':9} {heads}  {'shared':>6} {'spills':>6} {'ld128':>5} {'st128':>5} "
+        f"{'builds':>6}"
+    ]
     for (kernel, dtype), by_arch in grouped.items():
         registers = " ".join(f"{by_arch[a].registers:6d}" if a in by_arch else " " * 6 for a in archs)
         worst = max(by_arch.values(), key=lambda r: (r.spills, r.shared))
         seen = by_arch.get(SASS_ARCH, worst)
         wide = " ".join("    -" if n is None else f"{n:5d}" for n in (seen.load128, seen.store128))
-        out.append(f"{kernel:36} {dtype:9} {registers}  {worst.shared:6d} {worst.spills:6d} {wide} {worst.builds:6d}")
+        out.append(
+            f"{kernel:36} {dtype:9} {registers}  {worst.shared:6d} {worst.spills:6d} {wide} {worst.builds:6d}"
+        )
     return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of ci/kernels: 0 when every kernel compiles for every architecture and keeps its promises."""
-    parser = argparse.ArgumentParser(prog="ci/kernels", description="compiles every kernel without a GPU and compares what it takes with ci/kernels_table.json")
+    """The exit code of ci/kernels.
+
+    0 when every kernel compiles for every architecture and keeps its promises.
+    """
+    parser = argparse.ArgumentParser(
+        prog="ci/kernels",
+        description="compiles every kernel and compares what it takes with ci/kernels_table.json",
+    )
     parser.add_argument("kernels", nargs="*", help="names of kernels (default: all)")
-    parser.add_argument("--arch", default=",".join(map(str, compiling.ARCHS)), help="compute capabilities, as 75,90")
+    parser.add_argument(
+        "--arch", default=",".join(map(str, compiling.ARCHS)), help="compute capabilities, as 75,90"
+    )
     parser.add_argument("--dtype", default=",".join(FLOATS), help="element types, as float32,bfloat16")
-    parser.add_argument("--table", type=Path, default=loader.source_folder().parent / "ci" / "kernels_table.json", help="the table to compare with")
+    parser.add_argument(
+        "--table",
+        type=Path,
+        default=loader.source_folder().parent / "ci" / "kernels_table.json",
+        help="the table to compare with",
+    )
     parser.add_argument("--update", action="store_true", help="write the table instead of comparing with it")
     parser.add_argument("--no-sass", action="store_true", help="leave the disassembly out")
     args = parser.parse_args(argv)
@@ -200,14 +275,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ci/kernels: {reason}", file=sys.stderr)
         return 2
     archs = tuple(int(a) for a in args.arch.split(","))
+
     def progress(done: int, of: int) -> None:
         if sys.stderr.isatty():
-            print(f"\r{done} of {of} compilations", end="" if done < of else "\n", file=sys.stderr, flush=True)
-    rows = measure(args.kernels or None, archs, tuple(args.dtype.split(",")), sass=not args.no_sass, progress=progress)
+            print(
+                f"\r{done} of {of} compilations", end="" if done < of else "\n", file=sys.stderr, flush=True
+            )
+
+    rows = measure(
+        args.kernels or None, archs, tuple(args.dtype.split(",")), sass=not args.no_sass, progress=progress
+    )
     print("\n".join(lines(rows)))
     found = problems(rows)
     if not args.no_sass and compiling.disassembler() is None:
-        found.append("no cuobjdump: 128-bit accesses and float64 arithmetic were not looked at; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm")
+        found.append(
+            "no cuobjdump: 128-bit accesses and float64 arithmetic were not looked at; pip install "
+            "nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
+        )
     if args.update:
         args.table.write_text(_dump(_merged(args.table, as_table(rows))))
     else:
@@ -229,8 +313,12 @@ def _merged(path: Path, new: dict[str, Any]) -> dict[str, Any]:
 
 def _dump(table: dict[str, Any]) -> str:
     # One line per kernel and dtype: a change of one kernel is a change of its lines.
-    body = ",\n".join(f'    "{name}": {{\n' + ",\n".join(f'      "{d}": {json.dumps(a)}' for d, a in dtypes.items()) + "\n    }"
-                      for name, dtypes in table["kernels"].items())
+    body = ",\n".join(
+        f'    "{name}": {{\n'
+        + ",\n".join(f'      "{d}": {json.dumps(a)}' for d, a in dtypes.items())
+        + "\n    }"
+        for name, dtypes in table["kernels"].items()
+    )
     return f'{{\n  "nvrtc": "{table["nvrtc"]}",\n  "kernels": {{\n{body}\n  }}\n}}\n'
 
 

@@ -1,8 +1,12 @@
-"""The kernels as data: one row per kernel, read by the launcher (checks), the tests, ci/kernels and the roofline.
+"""The kernels as data: one row per kernel, read by the launcher (checks), the tests, ci/kernels and the
+roofline.
 
-`arguments` names each parameter in order: `name type[size]`, a `*` before a name that the kernel writes, a `?` after one that may be null.
-Types: T the element type, A its accumulator (float32; float64 for float64), W int8 or int32 as the macros say, u8 i32 i64 u64. Sizes are products of integer arguments, or of names that
-the launch gives (`G`, `blocks`); where a name is not known the size is not checked. `bytes` is the traffic that the kernel cannot avoid, in the same
+`arguments` names each parameter in order: `name type[size]`, a `*` before a name that the kernel writes, a
+`?` after one that may be null.
+Types: T the element type, A its accumulator (float32; float64 for float64), W int8 or int32 as the macros
+say, u8 i32 i64 u64. Sizes are products of integer arguments, or of names that
+the launch gives (`G`, `blocks`); where a name is not known the size is not checked. `bytes` is the traffic
+that the kernel cannot avoid, in the same
 names and s, a: the sizes of T and A.
 """
 
@@ -17,10 +21,13 @@ ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "gelu_ta
 
 _CELLS = ((), ("LUCID_SMALL",))
 _ROW_THREADS = (("LUCID_THREADS=32",), ("LUCID_THREADS=256",), ("LUCID_THREADS=512",))
-# Threads and elements per thread of norm_backward, smallest rows first. float64 has no room in registers for 16 elements in 512 threads.
+# Threads and elements per thread of norm_backward, smallest rows first. float64 has no room in registers for
+# 16 elements in 512 threads.
 NORM_SHAPES = ((32, 8), (128, 8), (256, 8), (256, 16), (512, 16))
 NORM_SHAPES_64 = ((32, 8), (128, 8), (256, 8), (512, 8))
-_NORM = tuple((f"LUCID_THREADS={t}", f"LUCID_ELEMENTS={e}") for t, e in dict.fromkeys(NORM_SHAPES + NORM_SHAPES_64))
+_NORM = tuple(
+    (f"LUCID_THREADS={t}", f"LUCID_ELEMENTS={e}") for t, e in dict.fromkeys(NORM_SHAPES + NORM_SHAPES_64)
+)
 
 _ARGUMENT = re.compile(r"(\*?)(\w+)(\??) (T|A|W|u8|i32|i64|u64)(?:\[([^\]]*)\])?")
 
@@ -40,7 +47,8 @@ class Argument:
 class Kernel:
     """One kernel: its source, parameters, the macros that make it, and what it costs.
 
-    defines: macros that every launch has. variants: groups of macros of which a launch names one. vector: whether the kernel has 128-bit accesses, and
+    defines: macros that every launch has. variants: groups of macros of which a launch names one. vector:
+    whether the kernel has 128-bit accesses, and
     a second form with -DLUCID_SCALAR for addresses and rows that are no multiple of 16 bytes.
     """
 
@@ -52,7 +60,7 @@ class Kernel:
     defines: tuple[str, ...] = ()
     variants: tuple[tuple[str, ...], ...] = ((),)
     vector: bool = True
-    wide: int = 1    # 128-bit loads that the disassembly must show, at least, in every dtype
+    wide: int = 1  # 128-bit loads that the disassembly must show, at least, in every dtype
     dtypes: tuple[str, ...] = FLOATS
     parsed: tuple[Argument, ...] = field(init=False)
 
@@ -74,23 +82,52 @@ class Kernel:
     def builds(self, dtype: str) -> list[tuple[str, ...]]:
         """All groups of macros with which the kernel is compiled for a dtype."""
         forms: list[tuple[str, ...]] = [(), ("LUCID_SCALAR",)] if self.vector else [()]
-        return [(*self.defines, *v, *f) for v in self.variants for f in forms
-                if not (dtype == "float64" and set(v) >= {"LUCID_THREADS=512", "LUCID_ELEMENTS=16"})]
+        return [
+            (*self.defines, *v, *f)
+            for v in self.variants
+            for f in forms
+            if not (dtype == "float64" and set(v) >= {"LUCID_THREADS=512", "LUCID_ELEMENTS=16"})
+        ]
 
 
 _WINDOWS = ", ".join(f"{name}{axis} i32" for name in "nokspd" for axis in range(3))
-_TABLES = ("params u64[tensors], grads u64[tensors], first? u64[tensors], second? u64[tensors], sizes i64[tensors], block_tensor i32[blocks], "
-           "block_start i64[blocks], hyper A[8], step i64[1], scale? A[1], skip? i32[1], chunk i64")
+_TABLES = (
+    "params u64[tensors], grads u64[tensors], first? u64[tensors], second? u64[tensors], sizes "
+    "i64[tensors], block_tensor i32[blocks], "
+    "block_start i64[blocks], hyper A[8], step i64[1], scale? A[1], skip? i32[1], chunk i64"
+)
 
 
 def _activation(name: str, what: str) -> Kernel:
     slope = (f"LUCID_SLOPE={name}_slope",)
     if what == "forward":
-        return Kernel(f"{name}_forward", "pointwise.cu", "activation_forward", "x T[n], *out T[n], slope A, n i64", "2*n*s", (f"LUCID_VALUE={name}_value",))
+        return Kernel(
+            f"{name}_forward",
+            "pointwise.cu",
+            "activation_forward",
+            "x T[n], *out T[n], slope A, n i64",
+            "2*n*s",
+            (f"LUCID_VALUE={name}_value",),
+        )
     if what == "backward":
-        return Kernel(f"{name}_backward", "pointwise.cu", "activation_backward", "g T[n], v T[n], *dx T[n], slope A, n i64", "3*n*s", slope, wide=2)
-    return Kernel(f"{name}_bias_grad", "bias_grad.cu", "bias_grad",
-                  "g T[rows*cols], v T[rows*cols], *dz T[rows*cols], *partial A[G*cols], slope A, rows i64, cols i64", "3*rows*cols*s", slope, wide=2)
+        return Kernel(
+            f"{name}_backward",
+            "pointwise.cu",
+            "activation_backward",
+            "g T[n], v T[n], *dx T[n], slope A, n i64",
+            "3*n*s",
+            slope,
+            wide=2,
+        )
+    return Kernel(
+        f"{name}_bias_grad",
+        "bias_grad.cu",
+        "bias_grad",
+        "g T[rows*cols], v T[rows*cols], *dz T[rows*cols], *partial A[G*cols], slope A, rows i64, cols i64",
+        "3*rows*cols*s",
+        slope,
+        wide=2,
+    )
 
 
 _X = "x T[rows*cols]"
@@ -101,89 +138,344 @@ DATA = (
     *(_activation(name, "forward") for name in ("leaky_relu", "sigmoid", "silu", "gelu", "gelu_tanh")),
     *(_activation(name, "backward") for name in ACTIVATIONS),
     *(_activation(name, "bias") for name in ACTIVATIONS),
-    Kernel("masked_scale", "pointwise.cu", "masked_scale", "x T[n], mask u8[n], *out T[n], scale A, n i64", "n*(2*s+1)"),
+    Kernel(
+        "masked_scale",
+        "pointwise.cu",
+        "masked_scale",
+        "x T[n], mask u8[n], *out T[n], scale A, n i64",
+        "n*(2*s+1)",
+    ),
     Kernel("copy", "pointwise.cu", "copy", "x T[n], *out T[n], n i64", "2*n*s"),
-    Kernel("column_sum", "bias_grad.cu", "column_sum", f"{_G}, *partial A[G*cols], rows i64, cols i64", "rows*cols*s"),
-    Kernel("column_sum_finish", "bias_grad.cu", "column_sum_finish",
-           "partial A[outputs*parts*cols], *first T[cols], *second? T[cols], parts i64, cols i64", "parts*cols*a", vector=False, wide=0),
-
-    Kernel("softmax", "softmax.cu", "softmax", f"{_X}, *out T[rows*cols], rows i64, cols i32", "2*rows*cols*s", variants=_ROW_THREADS, wide=2),
-    Kernel("log_softmax", "softmax.cu", "log_softmax", f"{_X}, *out T[rows*cols], rows i64, cols i32", "2*rows*cols*s", variants=_ROW_THREADS, wide=2),
-    Kernel("softmax_backward", "softmax.cu", "softmax_backward",
-           f"{_G}, out T[rows*cols], *dx T[rows*cols], rows i64, cols i32", "3*rows*cols*s", variants=_ROW_THREADS, wide=4),
-    Kernel("log_softmax_backward", "softmax.cu", "log_softmax_backward",
-           f"{_G}, out T[rows*cols], *dx T[rows*cols], rows i64, cols i32", "3*rows*cols*s", variants=_ROW_THREADS, wide=3),
-
-    Kernel("cross_entropy", "cross_entropy.cu", "cross_entropy",
-           f"{_X}, target i64[rows], weight? T[cols], *loss A[rows], *counted A[rows], *lse A[rows], *all A[rows], *flag u64[1], smoothing A, "
-           "ignore_index i64, rows i64, cols i32", "rows*cols*s", variants=_ROW_THREADS),
-    Kernel("cross_entropy_finish", "cross_entropy.cu", "cross_entropy_finish",
-           "loss A[rows], counted A[rows], *out T[1], *total A[1], mean i32, rows i64", "2*rows*a", variants=(("LUCID_THREADS=512",),), vector=False, wide=0),
-    Kernel("cross_entropy_backward", "cross_entropy.cu", "cross_entropy_backward",
-           f"g T[rows if per_row else 1], {_X}, target i64[rows], weight? T[cols], lse A[rows], all A[rows], total? A[1], *dx T[rows*cols], smoothing A, ignore_index i64, per_row i32, "
-           "rows i64, cols i32", "2*rows*cols*s", variants=_ROW_THREADS),
-    Kernel("cross_entropy_gradient", "cross_entropy.cu", "cross_entropy_gradient",
-           f"g A[1], {_X}, target i64[rows], weight? T[cols], *loss A[rows], *dx T[rows*cols], *flag u64[1], smoothing A, ignore_index i64, rows i64, "
-           "cols i32", "2*rows*cols*s", variants=_ROW_THREADS),
-
-    *(kernel for prefix, defines in (("layer", ()), ("rms", ("LUCID_RMS",))) for kernel in (
-        Kernel(f"{prefix}_norm", "norm.cu", "norm_forward",
-               f"{_X}, weight? T[cols], bias? T[cols], *out T[rows*cols], *mean? A[rows], *rstd A[rows], eps A, rows i64, cols i32", "2*rows*cols*s",
-               defines, _ROW_THREADS, wide=2),
-        Kernel(f"{prefix}_norm_backward", "norm.cu", "norm_backward",
-               f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx? T[rows*cols], *partial? A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
-               "3*rows*cols*s", defines, _NORM, wide=2),
-        Kernel(f"{prefix}_norm_backward_x", "norm.cu", "norm_backward_x",
-               f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx T[rows*cols], rows i64, cols i32", "3*rows*cols*s", defines, _ROW_THREADS, wide=4),
-    )),
-    Kernel("norm_backward_weight", "norm.cu", "norm_backward_weight",
-           f"{_G}, {_X}, {_NORM_STATS}, *partial A[(1+biased)*G*cols], biased i32, rows i64, cols i64", "2*rows*cols*s", wide=2),
-
-    Kernel("batch_norm_partial", "batch_norm.cu", "batch_norm_partial",
-           "x T[count*channels], *partial A[3*G*channels], channels i32, count i32, inner i32", "count*channels*s", variants=(("LUCID_THREADS=256",),)),
-    Kernel("batch_norm_partial_columns", "batch_norm.cu", "batch_norm_partial_columns",
-           f"{_X}, *partial A[3*G*cols], rows i64, cols i64", "rows*cols*s"),
-    Kernel("batch_norm_statistics", "batch_norm.cu", "batch_norm_statistics",
-           "partial A[3*parts*channels], weight? T[channels], *mean A[channels], *var A[channels], *scale A[channels], eps A, parts i64, channels i64",
-           "3*parts*channels*a", vector=False, wide=0),
-    Kernel("batch_norm_apply", "batch_norm.cu", "batch_norm_apply",
-           "x T[n], mean A[channels], scale A[channels], bias? T[channels], *out T[n], channels i32, inner i32, n i64", "2*n*s"),
-    Kernel("batch_norm_backward_partial", "batch_norm.cu", "batch_norm_backward_partial",
-           "g T[count*channels], x T[count*channels], mean A[channels], *partial A[2*G*channels], channels i32, count i32, inner i32",
-           "2*count*channels*s", variants=(("LUCID_THREADS=256",),), wide=2),
-    Kernel("batch_norm_backward_partial_columns", "batch_norm.cu", "batch_norm_backward_partial_columns",
-           f"{_G}, {_X}, mean A[cols], *partial A[2*G*cols], rows i64, cols i64", "2*rows*cols*s", wide=2),
-    Kernel("batch_norm_backward_finish", "batch_norm.cu", "batch_norm_backward_finish",
-           "partial A[2*parts*channels], weight? T[channels], var A[channels], *dweight T[channels], *dbias T[channels], *coefficients A[3*channels], eps A, "
-           "count i64, parts i64, channels i64", "2*parts*channels*a", vector=False, wide=0),
-    Kernel("batch_norm_backward_apply", "batch_norm.cu", "batch_norm_backward_apply",
-           "g T[n], x T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, inner i32, n i64", "3*n*s", wide=2),
-
-    Kernel("dropout", "dropout.cu", "dropout", "x T[n], *out T[n], state u64[2], threshold u64, scale A, n i64", "2*n*s"),
-    Kernel("dropout_mask", "dropout.cu", "dropout_mask", "*mask u8[n], state u64[2], threshold u64, n i64", "n", wide=0),
-
-    Kernel("segment_bounds", "segment.cu", "segment_bounds", "sorted i64[n], *start i64[rows+1], rows i64, n i64", "8*(n+rows)", vector=False, wide=0),
-    Kernel("segment_sum", "segment.cu", "segment_sum",
-           "src T[n*cols], order i64[n], start i64[rows+1], base? T[rows*cols], *out T[rows*cols], alpha A, skip i64, by_count i32, rows i64, cols i64",
-           "(n+rows)*cols*s+8*n"),
-    Kernel("segment_sum_flat", "segment.cu", "segment_sum_flat",
-           "src T[n], order i64[n], start i64[rows+1], base? T[rows], *out T[rows], alpha A, rows i64", "(n+rows)*s+8*n", vector=False, wide=0),
-    Kernel("index_add_atomic", "segment.cu", "index_add_atomic",
-           "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, cols i64", "3*n*cols*s", vector=False, wide=0),
-
-    Kernel("max_pool", "pool.cu", "max_pool", f"x T[inputs], *out T[n], *window W[n], n i64, {_WINDOWS}", "(inputs+n)*s+n", variants=_CELLS, vector=False, wide=0),
-    Kernel("max_pool_backward", "pool.cu", "max_pool_backward",
-           f"g T[outputs], window W[outputs], *dx T[n], n i64, {_WINDOWS}", "(n+outputs)*s+outputs", variants=_CELLS, vector=False, wide=0),
-    Kernel("avg_pool", "pool.cu", "avg_pool", f"x T[inputs], *out T[n], padded i32, divisor i32, n i64, {_WINDOWS}", "(inputs+n)*s", vector=False, wide=0),
-    Kernel("avg_pool_backward", "pool.cu", "avg_pool_backward",
-           f"g T[outputs], *dx T[n], padded i32, divisor i32, n i64, {_WINDOWS}", "(n+outputs)*s", vector=False, wide=0),
-    Kernel("im2col", "columns.cu", "im2col", f"x T[inputs], *cols T[n], n i64, {_WINDOWS}", "(inputs+n)*s", vector=False, wide=0),
-    Kernel("col2im", "columns.cu", "col2im", f"cols T[inputs], *x T[n], n i64, {_WINDOWS}", "(inputs+n)*s", vector=False, wide=0),
-
+    Kernel(
+        "column_sum",
+        "bias_grad.cu",
+        "column_sum",
+        f"{_G}, *partial A[G*cols], rows i64, cols i64",
+        "rows*cols*s",
+    ),
+    Kernel(
+        "column_sum_finish",
+        "bias_grad.cu",
+        "column_sum_finish",
+        "partial A[outputs*parts*cols], *first T[cols], *second? T[cols], parts i64, cols i64",
+        "parts*cols*a",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "softmax",
+        "softmax.cu",
+        "softmax",
+        f"{_X}, *out T[rows*cols], rows i64, cols i32",
+        "2*rows*cols*s",
+        variants=_ROW_THREADS,
+        wide=2,
+    ),
+    Kernel(
+        "log_softmax",
+        "softmax.cu",
+        "log_softmax",
+        f"{_X}, *out T[rows*cols], rows i64, cols i32",
+        "2*rows*cols*s",
+        variants=_ROW_THREADS,
+        wide=2,
+    ),
+    Kernel(
+        "softmax_backward",
+        "softmax.cu",
+        "softmax_backward",
+        f"{_G}, out T[rows*cols], *dx T[rows*cols], rows i64, cols i32",
+        "3*rows*cols*s",
+        variants=_ROW_THREADS,
+        wide=4,
+    ),
+    Kernel(
+        "log_softmax_backward",
+        "softmax.cu",
+        "log_softmax_backward",
+        f"{_G}, out T[rows*cols], *dx T[rows*cols], rows i64, cols i32",
+        "3*rows*cols*s",
+        variants=_ROW_THREADS,
+        wide=3,
+    ),
+    Kernel(
+        "cross_entropy",
+        "cross_entropy.cu",
+        "cross_entropy",
+        f"{_X}, target i64[rows], weight? T[cols], *loss A[rows], *counted A[rows], *lse A[rows], *all "
+        "A[rows], *flag u64[1], smoothing A, "
+        "ignore_index i64, rows i64, cols i32",
+        "rows*cols*s",
+        variants=_ROW_THREADS,
+    ),
+    Kernel(
+        "cross_entropy_finish",
+        "cross_entropy.cu",
+        "cross_entropy_finish",
+        "loss A[rows], counted A[rows], *out T[1], *total A[1], mean i32, rows i64",
+        "2*rows*a",
+        variants=(("LUCID_THREADS=512",),),
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "cross_entropy_backward",
+        "cross_entropy.cu",
+        "cross_entropy_backward",
+        f"g T[rows if per_row else 1], {_X}, target i64[rows], weight? T[cols], lse A[rows], all A[rows], "
+        "total? A[1], *dx T[rows*cols], smoothing A, ignore_index i64, per_row i32, "
+        "rows i64, cols i32",
+        "2*rows*cols*s",
+        variants=_ROW_THREADS,
+    ),
+    Kernel(
+        "cross_entropy_gradient",
+        "cross_entropy.cu",
+        "cross_entropy_gradient",
+        f"g A[1], {_X}, target i64[rows], weight? T[cols], *loss A[rows], *dx T[rows*cols], *flag u64[1], "
+        "smoothing A, ignore_index i64, rows i64, "
+        "cols i32",
+        "2*rows*cols*s",
+        variants=_ROW_THREADS,
+    ),
+    *(
+        kernel
+        for prefix, defines in (("layer", ()), ("rms", ("LUCID_RMS",)))
+        for kernel in (
+            Kernel(
+                f"{prefix}_norm",
+                "norm.cu",
+                "norm_forward",
+                f"{_X}, weight? T[cols], bias? T[cols], *out T[rows*cols], *mean? A[rows], *rstd A[rows], "
+                "eps A, rows i64, cols i32",
+                "2*rows*cols*s",
+                defines,
+                _ROW_THREADS,
+                wide=2,
+            ),
+            Kernel(
+                f"{prefix}_norm_backward",
+                "norm.cu",
+                "norm_backward",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx? T[rows*cols], *partial? "
+                "A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
+                "3*rows*cols*s",
+                defines,
+                _NORM,
+                wide=2,
+            ),
+            Kernel(
+                f"{prefix}_norm_backward_x",
+                "norm.cu",
+                "norm_backward_x",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx T[rows*cols], rows i64, cols i32",
+                "3*rows*cols*s",
+                defines,
+                _ROW_THREADS,
+                wide=4,
+            ),
+        )
+    ),
+    Kernel(
+        "norm_backward_weight",
+        "norm.cu",
+        "norm_backward_weight",
+        f"{_G}, {_X}, {_NORM_STATS}, *partial A[(1+biased)*G*cols], biased i32, rows i64, cols i64",
+        "2*rows*cols*s",
+        wide=2,
+    ),
+    Kernel(
+        "batch_norm_partial",
+        "batch_norm.cu",
+        "batch_norm_partial",
+        "x T[count*channels], *partial A[3*G*channels], channels i32, count i32, inner i32",
+        "count*channels*s",
+        variants=(("LUCID_THREADS=256",),),
+    ),
+    Kernel(
+        "batch_norm_partial_columns",
+        "batch_norm.cu",
+        "batch_norm_partial_columns",
+        f"{_X}, *partial A[3*G*cols], rows i64, cols i64",
+        "rows*cols*s",
+    ),
+    Kernel(
+        "batch_norm_statistics",
+        "batch_norm.cu",
+        "batch_norm_statistics",
+        "partial A[3*parts*channels], weight? T[channels], *mean A[channels], *var A[channels], *scale "
+        "A[channels], eps A, parts i64, channels i64",
+        "3*parts*channels*a",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "batch_norm_apply",
+        "batch_norm.cu",
+        "batch_norm_apply",
+        "x T[n], mean A[channels], scale A[channels], bias? T[channels], *out T[n], channels i32, inner "
+        "i32, n i64",
+        "2*n*s",
+    ),
+    Kernel(
+        "batch_norm_backward_partial",
+        "batch_norm.cu",
+        "batch_norm_backward_partial",
+        "g T[count*channels], x T[count*channels], mean A[channels], *partial A[2*G*channels], channels "
+        "i32, count i32, inner i32",
+        "2*count*channels*s",
+        variants=(("LUCID_THREADS=256",),),
+        wide=2,
+    ),
+    Kernel(
+        "batch_norm_backward_partial_columns",
+        "batch_norm.cu",
+        "batch_norm_backward_partial_columns",
+        f"{_G}, {_X}, mean A[cols], *partial A[2*G*cols], rows i64, cols i64",
+        "2*rows*cols*s",
+        wide=2,
+    ),
+    Kernel(
+        "batch_norm_backward_finish",
+        "batch_norm.cu",
+        "batch_norm_backward_finish",
+        "partial A[2*parts*channels], weight? T[channels], var A[channels], *dweight T[channels], *dbias "
+        "T[channels], *coefficients A[3*channels], eps A, "
+        "count i64, parts i64, channels i64",
+        "2*parts*channels*a",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "batch_norm_backward_apply",
+        "batch_norm.cu",
+        "batch_norm_backward_apply",
+        "g T[n], x T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, inner i32, n "
+        "i64",
+        "3*n*s",
+        wide=2,
+    ),
+    Kernel(
+        "dropout",
+        "dropout.cu",
+        "dropout",
+        "x T[n], *out T[n], state u64[2], threshold u64, scale A, n i64",
+        "2*n*s",
+    ),
+    Kernel(
+        "dropout_mask",
+        "dropout.cu",
+        "dropout_mask",
+        "*mask u8[n], state u64[2], threshold u64, n i64",
+        "n",
+        wide=0,
+    ),
+    Kernel(
+        "segment_bounds",
+        "segment.cu",
+        "segment_bounds",
+        "sorted i64[n], *start i64[rows+1], rows i64, n i64",
+        "8*(n+rows)",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "segment_sum",
+        "segment.cu",
+        "segment_sum",
+        "src T[n*cols], order i64[n], start i64[rows+1], base? T[rows*cols], *out T[rows*cols], alpha A, "
+        "skip i64, by_count i32, rows i64, cols i64",
+        "(n+rows)*cols*s+8*n",
+    ),
+    Kernel(
+        "segment_sum_flat",
+        "segment.cu",
+        "segment_sum_flat",
+        "src T[n], order i64[n], start i64[rows+1], base? T[rows], *out T[rows], alpha A, rows i64",
+        "(n+rows)*s+8*n",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "index_add_atomic",
+        "segment.cu",
+        "index_add_atomic",
+        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, cols i64",
+        "3*n*cols*s",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "max_pool",
+        "pool.cu",
+        "max_pool",
+        f"x T[inputs], *out T[n], *window W[n], n i64, {_WINDOWS}",
+        "(inputs+n)*s+n",
+        variants=_CELLS,
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "max_pool_backward",
+        "pool.cu",
+        "max_pool_backward",
+        f"g T[outputs], window W[outputs], *dx T[n], n i64, {_WINDOWS}",
+        "(n+outputs)*s+outputs",
+        variants=_CELLS,
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "avg_pool",
+        "pool.cu",
+        "avg_pool",
+        f"x T[inputs], *out T[n], padded i32, divisor i32, n i64, {_WINDOWS}",
+        "(inputs+n)*s",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "avg_pool_backward",
+        "pool.cu",
+        "avg_pool_backward",
+        f"g T[outputs], *dx T[n], padded i32, divisor i32, n i64, {_WINDOWS}",
+        "(n+outputs)*s",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "im2col",
+        "columns.cu",
+        "im2col",
+        f"x T[inputs], *cols T[n], n i64, {_WINDOWS}",
+        "(inputs+n)*s",
+        vector=False,
+        wide=0,
+    ),
+    Kernel(
+        "col2im",
+        "columns.cu",
+        "col2im",
+        f"cols T[inputs], *x T[n], n i64, {_WINDOWS}",
+        "(inputs+n)*s",
+        vector=False,
+        wide=0,
+    ),
     Kernel("sgd", "optimizer.cu", "sgd", _TABLES, "3*n*s", vector=False, wide=2),
-    Kernel("sgd_momentum", "optimizer.cu", "sgd", _TABLES, "n*(3*s+2*a)", ("LUCID_MOMENTUM",), vector=False, wide=3),
+    Kernel(
+        "sgd_momentum",
+        "optimizer.cu",
+        "sgd",
+        _TABLES,
+        "n*(3*s+2*a)",
+        ("LUCID_MOMENTUM",),
+        vector=False,
+        wide=3,
+    ),
     Kernel("adam", "optimizer.cu", "adam", _TABLES, "n*(3*s+4*a)", vector=False, wide=4),
-    Kernel("adamw", "optimizer.cu", "adam", _TABLES, "n*(3*s+4*a)", ("LUCID_DECOUPLED",), vector=False, wide=4),
+    Kernel(
+        "adamw", "optimizer.cu", "adam", _TABLES, "n*(3*s+4*a)", ("LUCID_DECOUPLED",), vector=False, wide=4
+    ),
 )
 
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in DATA}

@@ -6,15 +6,9 @@ from typing import Any
 
 from .. import functional as _topics  # noqa: F401  (fills PUBLIC)
 from ..autograd.record import RECORDED
-from ..functional import attention as _attention  # noqa: F401
-from ..functional import conv as _conv  # noqa: F401
-from ..functional import dropout as _dropout  # noqa: F401
-from ..functional import embedding as _embedding  # noqa: F401
-from ..functional import interpolate as _interpolate  # noqa: F401
-from ..functional import pool as _pool  # noqa: F401
 from ..functional.registry import PUBLIC
-from ..ops.registry import OPS
 
+_PREFIX = "nn.functional."
 NAMES = (
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "affine_grid", "alpha_dropout", "avg_pool1d", "avg_pool2d",
@@ -22,7 +16,7 @@ NAMES = (
     "celu", "celu_", "channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "dropout",
     "dropout1d", "dropout2d", "dropout3d", "elu", "elu_", "embedding", "embedding_bag",
-    "feature_alpha_dropout", "fold", "fractional_max_pool2d", "fractional_max_pool3d", "gaussian_nll_loss",
+    "feature_alpha_dropout", "fold", "gaussian_nll_loss",
     "gelu", "glu", "grid_sample", "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
     "hardtanh", "hardtanh_", "hinge_embedding_loss", "huber_loss", "instance_norm", "interpolate", "kl_div",
     "l1_loss", "layer_norm", "leaky_relu", "leaky_relu_", "linear", "local_response_norm", "log_softmax",
@@ -41,17 +35,12 @@ __all__ = [*NAMES]
 
 def __getattr__(name: str) -> Any:
     # Not looked up at import, so that the order in which the topics are imported does not matter.
-    if name not in NAMES and f"nn.functional.{name}" not in PUBLIC:
+    if name not in NAMES and f"{_PREFIX}{name}" not in PUBLIC:
         raise AttributeError(f"lucid.nn.functional has no function {name!r}")
-    found = PUBLIC.get(f"nn.functional.{name}") or PUBLIC.get(name)
-    if found is None:
-        if name not in OPS:
-            raise AttributeError(f"lucid.nn.functional.{name} is a name of PyTorch that lucid does not have "
-                                 "yet")
-        found = getattr(RECORDED, name)
+    found = PUBLIC.get(f"{_PREFIX}{name}") or PUBLIC.get(name) or getattr(RECORDED, name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return list(NAMES)
+    return sorted({*NAMES, *(n.removeprefix(_PREFIX) for n in PUBLIC if n.startswith(_PREFIX))})

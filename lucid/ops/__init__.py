@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("arithmetic", "basic", "pointwise", "pointwise_binary", "activation", "special", "reduce", "scan", "shape", "index", "scatter", "sort", "linear", "linalg", "fft", "conv", "pool", "interpolate",
-           "softmax", "norm", "loss", "ctc", "attention", "embedding", "random", "rnn", "cuda_kernels", "cuda_kernels_spatial")
+MODULES = (
+    *("arithmetic", "basic", "pointwise", "pointwise_binary", "activation", "special"),
+    *("reduce", "scan", "shape", "index", "scatter", "sort"),
+    *("linear", "linalg", "decompositions", "fft"),
+    *("conv", "pool", "interpolate", "softmax", "norm", "loss", "ctc", "attention", "embedding", "rnn"),
+    *("random", "cuda_kernels", "cuda_kernels_spatial"),
+)
 
 for _name in MODULES:
-    try:
-        importlib.import_module(f"{__name__}.{_name}")
-    except ModuleNotFoundError as _error:
-        if not str(_error.name).startswith(__name__):
-            raise
+    importlib.import_module(f"{__name__}.{_name}")

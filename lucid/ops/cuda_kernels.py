@@ -1,6 +1,7 @@
 """The kernels of `kernels/` registered as the CUDA paths of ops.
 
-Every path looks at its arrays first: one floating dtype, C-contiguous, not empty, the layout that the kernel reads. What does not fit, and a kernel that
+Every path looks at its arrays first: one floating dtype, C-contiguous, not empty, the layout that the kernel
+reads. What does not fit, and a kernel that
 does not compile on a device, runs by the op's generic formula.
 """
 
@@ -29,7 +30,8 @@ _launch_on: dict[int, Launcher] = {}
 def launch_for(*arrays: Any) -> Launcher | None:
     """The launcher for arrays that a kernel can take (None among them is left out); None when it cannot.
 
-    They must be of one floating dtype, C-contiguous, not empty, and arrays: a fused run calls formulas with symbols.
+    They must be of one floating dtype, C-contiguous, not empty, and arrays: a fused run calls formulas with
+    symbols.
     """
     first = arrays[0]
     if getattr(type(first), "flags", None) is None or first.dtype.name not in FLOATS:
@@ -45,7 +47,9 @@ def launch_for(*arrays: Any) -> Launcher | None:
 
 
 def attempt(function: Callable[..., Any], launch: Any, *args: Any) -> Any:
-    """function(launch, *args), or None when there is no launcher or the kernel does not compile (which was warned of)."""
+    """function(launch, *args), or None when there is no launcher or the kernel does not compile (which was
+    warned of).
+    """
     if launch is None:
         return None
     try:
@@ -55,7 +59,8 @@ def attempt(function: Callable[..., Any], launch: Any, *args: Any) -> Any:
 
 
 def _solid(x: Any) -> Any:
-    # A gradient from `sum` is a broadcast view: a copy of it costs less than the launches that the kernel saves.
+    # A gradient from `sum` is a broadcast view: a copy of it costs less than the launches that the kernel
+    # saves.
     return x if x is None or getattr(type(x), "flags", None) is None or x.flags.c_contiguous else x.copy()
 
 
@@ -72,6 +77,7 @@ def _activation_grad(name: str, kernel: str, by: str) -> Callable[..., Any]:
     def by_x(F, g, x):
         dx = attempt(calls.activation_backward, launch_for(g, x), kernel, g, x)
         return generic(F, g, x) if dx is None else dx
+
     return by_out if by == "out" else by_x
 
 
@@ -81,6 +87,7 @@ def _activation(name: str) -> Callable[..., Any]:
     def forward(xp, x):
         out = attempt(calls.activation, launch_for(x), name, x)
         return op.forward(xp, x) if out is None else out
+
     return forward
 
 
@@ -116,7 +123,11 @@ def _dropout(xp, x, mask, p):
 
 
 for _name, _by in (("relu", "out"), ("tanh", "out"), ("sigmoid", "out"), ("silu", "x")):
-    OPS[_name].accelerate("cuda", _activation(_name) if _name in ("sigmoid", "silu") else None, {"x": _activation_grad(_name, _name, _by)})
+    OPS[_name].accelerate(
+        "cuda",
+        _activation(_name) if _name in ("sigmoid", "silu") else None,
+        {"x": _activation_grad(_name, _name, _by)},
+    )
 OPS["gelu"].accelerate("cuda", _gelu, {"x": _gelu_x})
 OPS["leaky_relu"].accelerate("cuda", _leaky_relu, {"x": _leaky_relu_x})
 OPS["dropout"].accelerate("cuda", _dropout)
@@ -155,6 +166,7 @@ def _softmax(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
             solid = _solid(g)
             dx = attempt(calls.softmax_backward, launch_for(solid, out), name, solid, out)
         return generic(F, g, out, dim) if dx is None else dx
+
     return forward, gradient
 
 
@@ -164,26 +176,40 @@ for _name in ("softmax", "log_softmax"):
 
 
 def _cross_entropy(xp, x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """(loss, saved): as the generic op, but `saved` is what the kernel's backward pass reads, not softmax(x)."""
-    fits = (x.ndim == 2 and 0 < x.shape[-1] <= _MOST_COLUMNS and target.dtype.kind in "iu" and target.shape == x.shape[:1]
-            and (weight is None or weight.shape == x.shape[1:]))
+    """(loss, saved): as the generic op, but `saved` is what the backward kernel reads, not softmax(x)."""
+    fits = (
+        x.ndim == 2
+        and 0 < x.shape[-1] <= _MOST_COLUMNS
+        and target.dtype.kind in "iu"
+        and target.shape == x.shape[:1]
+        and (weight is None or weight.shape == x.shape[1:])
+    )
     solid = _solid(x) if fits else x
     launch = launch_for(solid) if fits else None
     if launch is not None:
         check_reduction("cross_entropy", reduction)
         target = xp.ascontiguousarray(target.astype("int64", copy=False))
         weight = None if weight is None else xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
-        found = attempt(calls.cross_entropy, launch, solid, target, weight, ignore_index, label_smoothing, reduction)
+        found = attempt(
+            calls.cross_entropy, launch, solid, target, weight, ignore_index, label_smoothing, reduction
+        )
         if found is not None:
             _report_target(xp, found[2].view("int64"), x.shape[1], ignore_index)
             return found[:2]
-    return OPS["cross_entropy"].forward(xp, x, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    return OPS["cross_entropy"].forward(
+        xp, x, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
 
 
 def _report_target(xp: Any, flag: Any, classes: int, ignore_index: int) -> None:
-    # The kernel has left a target out of range in `flag`; it is read where the host waits for the device anyway.
+    # The kernel has left a target out of range in `flag`; it is read where the host waits for the device
+    # anyway.
     def error(bad: int) -> Exception:
-        return IndexRangeError(f"cross_entropy: targets must lie in [0, {classes - 1}] for {classes} classes (ignore_index is {ignore_index}), got {bad}")
+        return IndexRangeError(
+            f"cross_entropy: targets must lie in [0, {classes - 1}] for {classes} classes (ignore_index is "
+            f"{ignore_index}), got {bad}"
+        )
+
     if waits_not(xp):
         deferred.note(xp, flag, 0, 1, error)
     else:
@@ -194,13 +220,30 @@ def _report_target(xp: Any, flag: Any, classes: int, ignore_index: int) -> None:
 
 def _cross_entropy_x(F, g, x, p, target, weight, ignore_index, reduction, label_smoothing):
     dx = None
-    if x.ndim == 2 and p.ndim == 1:    # the kernel ran forward
+    if x.ndim == 2 and p.ndim == 1:  # the kernel ran forward
         xp = F.backend.xp
         t = xp.ascontiguousarray(target.astype("int64", copy=False))
         w = None if weight is None else xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
         solid, logits = _solid(g), _solid(x)
-        dx = attempt(calls.cross_entropy_backward, launch_for(logits, solid), solid, logits, t, w, p, ignore_index, label_smoothing, reduction)
-    return OPS["cross_entropy"].formulas["x"].function(F, g, x, target, weight, ignore_index, reduction, label_smoothing) if dx is None else dx
+        dx = attempt(
+            calls.cross_entropy_backward,
+            launch_for(logits, solid),
+            solid,
+            logits,
+            t,
+            w,
+            p,
+            ignore_index,
+            label_smoothing,
+            reduction,
+        )
+    return (
+        OPS["cross_entropy"]
+        .formulas["x"]
+        .function(F, g, x, target, weight, ignore_index, reduction, label_smoothing)
+        if dx is None
+        else dx
+    )
 
 
 OPS["cross_entropy"].accelerate("cuda", _cross_entropy, {"x": _cross_entropy_x})
@@ -212,11 +255,18 @@ OPS["cross_entropy"].accelerate("cuda", _cross_entropy, {"x": _cross_entropy_x})
 def _norm(name: str, x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     k = len(normalized_shape)
     cols = prod(normalized_shape)
-    fits = k and x.shape[-k:] == normalized_shape and 0 < cols <= _MOST_COLUMNS and all(v is None or v.shape == normalized_shape for v in (weight, bias))
-    found = attempt(calls.norm, launch_for(x, weight, bias), name, x, weight, bias, eps, cols) if fits else None
+    fits = (
+        k
+        and x.shape[-k:] == normalized_shape
+        and 0 < cols <= _MOST_COLUMNS
+        and all(v is None or v.shape == normalized_shape for v in (weight, bias))
+    )
+    found = (
+        attempt(calls.norm, launch_for(x, weight, bias), name, x, weight, bias, eps, cols) if fits else None
+    )
     if found is None:
         return None
-    stats = x.shape[:x.ndim - k] + (1,) * k
+    stats = x.shape[: x.ndim - k] + (1,) * k
     return tuple(v.reshape(stats) if i else v for i, v in enumerate(found) if v is not None)
 
 
@@ -230,16 +280,41 @@ def _rms_norm(xp, x, normalized_shape, weight=None, eps=1e-6):
     return OPS["rms_norm"].forward(xp, x, normalized_shape, weight, eps) if found is None else found
 
 
-def _norm_grads(name: str, F: Any, g: Any, x: Any, normalized_shape: Any, weight: Any, mean: Any, rstd: Any, eps: float, needs: Any) -> Any:
+def _norm_grads(
+    name: str,
+    F: Any,
+    g: Any,
+    x: Any,
+    normalized_shape: Any,
+    weight: Any,
+    mean: Any,
+    rstd: Any,
+    eps: float,
+    needs: Any,
+) -> Any:
     cols, solid = prod(normalized_shape), _solid(g)
     mean, rstd = (None if v is None else v.reshape(-1) for v in (mean, rstd))
     grads = None
     if 0 < cols <= _MOST_COLUMNS:
-        grads = attempt(calls.norm_backward, launch_for(solid, x, weight), name, solid, x, weight, mean, rstd, cols, (*needs, False)[:3])
+        grads = attempt(
+            calls.norm_backward,
+            launch_for(solid, x, weight),
+            name,
+            solid,
+            x,
+            weight,
+            mean,
+            rstd,
+            cols,
+            (*needs, False)[:3],
+        )
     if grads is None:
         return OPS[name].formulas["x"].function(F, g, x, normalized_shape, weight, eps, needs)
     # A view would be copied where it becomes a leaf's gradient.
-    return tuple(v if v is None or i == 0 or len(normalized_shape) == 1 else v.reshape(normalized_shape) for i, v in enumerate(grads[:len(needs)]))
+    return tuple(
+        v if v is None or i == 0 or len(normalized_shape) == 1 else v.reshape(normalized_shape)
+        for i, v in enumerate(grads[: len(needs)])
+    )
 
 
 def _layer_norm_grads(F, g, x, normalized_shape, weight, eps, mean, rstd, needs):

@@ -21,7 +21,11 @@ _MOST_ELEMENTS = 1 << 31
 
 
 def _batch_norm(xp, x, weight=None, bias=None, eps=1e-5):
-    fits = x.ndim > 1 and x.size < _MOST_ELEMENTS and all(v is None or v.shape == x.shape[1:2] for v in (weight, bias))
+    fits = (
+        x.ndim > 1
+        and x.size < _MOST_ELEMENTS
+        and all(v is None or v.shape == x.shape[1:2] for v in (weight, bias))
+    )
     found = attempt(calls.batch_norm, launch_for(x, weight, bias), x, weight, bias, eps) if fits else None
     return OPS["batch_norm"].forward(xp, x, weight, bias, eps) if found is None else found
 
@@ -29,7 +33,17 @@ def _batch_norm(xp, x, weight=None, bias=None, eps=1e-5):
 def _batch_norm_grads(F, g, x, weight, eps, mean, var, needs):
     grads, solid = None, _solid(g)
     if x.size < _MOST_ELEMENTS:
-        grads = attempt(calls.batch_norm_backward, launch_for(solid, x, weight), solid, x, weight, mean, var, eps, needs[0])
+        grads = attempt(
+            calls.batch_norm_backward,
+            launch_for(solid, x, weight),
+            solid,
+            x,
+            weight,
+            mean,
+            var,
+            eps,
+            needs[0],
+        )
     if grads is None:
         return OPS["batch_norm"].formulas["x"].function(F, g, x, weight, eps, needs)
     return tuple(v if need else None for v, need in zip(grads, needs, strict=True))
@@ -41,7 +55,16 @@ OPS["batch_norm"].accelerate("cuda", _batch_norm, {("x", "weight", "bias"): _bat
 # ---- sums by index: deterministic, where the array library's `add.at` adds by atomics in any order ----
 
 
-def _sum_rows(launch: Any, src: Any, index: Any, rows: int, base: Any = None, alpha: float = 1.0, skip: int = -1, by_count: bool = False) -> Any:
+def _sum_rows(
+    launch: Any,
+    src: Any,
+    index: Any,
+    rows: int,
+    base: Any = None,
+    alpha: float = 1.0,
+    skip: int = -1,
+    by_count: bool = False,
+) -> Any:
     """Rows of src [n, cols] added up by index [n] in [0, rows); see `calls.segment_sum`."""
     index = index.astype("int64", copy=False)
     order = launch.xp.argsort(index, kind="stable").astype("int64", copy=False)
@@ -53,8 +76,14 @@ def _embedding_backward(xp, grad, indices, rows, padding_idx=-1, scale_grad_by_f
     if indices.size and grad.ndim and rows:
         src = _solid(grad).reshape(-1, grad.shape[-1])
         index = clamped(xp, indices, 0, rows).reshape(-1)
-        out = attempt(_sum_rows, launch_for(src), src, index, rows, None, 1.0, padding_idx, bool(scale_grad_by_freq))
-    return OPS["embedding_backward"].forward(xp, grad, indices, rows, padding_idx, scale_grad_by_freq) if out is None else out
+        out = attempt(
+            _sum_rows, launch_for(src), src, index, rows, None, 1.0, padding_idx, bool(scale_grad_by_freq)
+        )
+    return (
+        OPS["embedding_backward"].forward(xp, grad, indices, rows, padding_idx, scale_grad_by_freq)
+        if out is None
+        else out
+    )
 
 
 def _index_sum(xp, src, index, dim, size):
@@ -84,7 +113,9 @@ def _index_add(xp, x, dim, index, source, alpha=1):
         where = check_range("index_add", xp, index.reshape(-1), x.shape[d], d)
         moved = xp.moveaxis(x, d, 0)
         rows, base = (xp.ascontiguousarray(xp.moveaxis(v, d, 0)).reshape(v.shape[d], -1) for v in (source, x))
-        out = attempt(_sum_rows, launch_for(rows, base), rows, _wrapped(xp, where, x.shape[d]), x.shape[d], base, alpha)
+        out = attempt(
+            _sum_rows, launch_for(rows, base), rows, _wrapped(xp, where, x.shape[d]), x.shape[d], base, alpha
+        )
     if out is None:
         return OPS["index_add"].forward(xp, x, dim, index, source, alpha)
     return xp.ascontiguousarray(xp.moveaxis(out.reshape(moved.shape), 0, d))
@@ -102,33 +133,73 @@ OPS["index_add"].accelerate("cuda", _index_add)
 def _max_pool(xp, x, kernel, stride, padding, dilation, ceil_mode=False):
     found = None
     if len(kernel) <= 3 and x.size:
-        count = pooled_size("max_pool", _spatial(x.shape, kernel), kernel, stride, padding, dilation, ceil_mode)
+        count = pooled_size(
+            "max_pool", _spatial(x.shape, kernel), kernel, stride, padding, dilation, ceil_mode
+        )
         found = attempt(calls.max_pool, launch_for(x), x, count, kernel, stride, padding, dilation)
-    return OPS["max_pool"].forward(xp, x, kernel, stride, padding, dilation, ceil_mode) if found is None else found
+    return (
+        OPS["max_pool"].forward(xp, x, kernel, stride, padding, dilation, ceil_mode)
+        if found is None
+        else found
+    )
 
 
 def _max_pool_spread(xp, x, window, size, kernel, stride, padding, dilation):
     dx = None
-    if len(kernel) <= 3 and window.dtype.name in ("int8", "int32") and window.flags.c_contiguous and window.shape == x.shape and prod(size):
+    if (
+        len(kernel) <= 3
+        and window.dtype.name in ("int8", "int32")
+        and window.flags.c_contiguous
+        and window.shape == x.shape
+        and prod(size)
+    ):
         solid = _solid(x)
-        dx = attempt(calls.max_pool_backward, launch_for(solid), solid, window, size, kernel, stride, padding, dilation)
-    return OPS["max_pool_spread"].forward(xp, x, window, size, kernel, stride, padding, dilation) if dx is None else dx
+        dx = attempt(
+            calls.max_pool_backward, launch_for(solid), solid, window, size, kernel, stride, padding, dilation
+        )
+    return (
+        OPS["max_pool_spread"].forward(xp, x, window, size, kernel, stride, padding, dilation)
+        if dx is None
+        else dx
+    )
 
 
 def _avg_pool(xp, x, kernel, stride, padding, ceil_mode=False, count_include_pad=True, divisor=0):
     out = None
     if len(kernel) <= 3 and x.size:
-        count = pooled_size("avg_pool", _spatial(x.shape, kernel), kernel, stride, padding, (1,) * len(kernel), ceil_mode)
-        out = attempt(calls.avg_pool, launch_for(x), x, count, kernel, stride, padding, count_include_pad, divisor)
-    return OPS["avg_pool"].forward(xp, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor) if out is None else out
+        count = pooled_size(
+            "avg_pool", _spatial(x.shape, kernel), kernel, stride, padding, (1,) * len(kernel), ceil_mode
+        )
+        out = attempt(
+            calls.avg_pool, launch_for(x), x, count, kernel, stride, padding, count_include_pad, divisor
+        )
+    return (
+        OPS["avg_pool"].forward(xp, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+        if out is None
+        else out
+    )
 
 
 def _avg_pool_spread(xp, x, size, kernel, stride, padding, count_include_pad=True, divisor=0):
     dx = None
     if len(kernel) <= 3 and prod(size):
         solid = _solid(x)
-        dx = attempt(calls.avg_pool_backward, launch_for(solid), solid, size, kernel, stride, padding, count_include_pad, divisor)
-    return OPS["avg_pool_spread"].forward(xp, x, size, kernel, stride, padding, count_include_pad, divisor) if dx is None else dx
+        dx = attempt(
+            calls.avg_pool_backward,
+            launch_for(solid),
+            solid,
+            size,
+            kernel,
+            stride,
+            padding,
+            count_include_pad,
+            divisor,
+        )
+    return (
+        OPS["avg_pool_spread"].forward(xp, x, size, kernel, stride, padding, count_include_pad, divisor)
+        if dx is None
+        else dx
+    )
 
 
 OPS["max_pool"].accelerate("cuda", _max_pool)

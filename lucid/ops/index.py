@@ -89,6 +89,7 @@ def _summable(x: Any) -> Any:
 
 
 def sum_rows(xp: Any, rows: int, index: Any, src: Any) -> Any:
+    """[rows, n]: row i of `src` added at row `index[i]`."""
     out = xp.zeros((rows, src.shape[1]), _sum_dtype(src.dtype))
     add_rows(xp, out, index, src.astype(out.dtype, copy=False))
     return out.astype(src.dtype, copy=False)
@@ -378,6 +379,7 @@ gather.grad(x=lambda F, g, dim, index, x_shape: F.scatter_sum(g, index, dim, x_s
 
 
 def scatter_target(name: str, xp: Any, x: Any, dim: int, index: Any) -> Any:
+    """The positions in the flattened `x` that `index` names along `dim`, checked for the op `name`."""
     dim = normalize_dim(name, dim, x.ndim)
     _check_cover(name, index, x.shape, dim)
     index = check_range(name, xp, index, x.shape[dim] if x.ndim else 1, dim)
@@ -385,6 +387,7 @@ def scatter_target(name: str, xp: Any, x: Any, dim: int, index: Any) -> Any:
 
 
 def scatter_source(name: str, x: Any, index: Any, src: Any) -> Any:
+    """The flattened part of `src` that `index` covers; raises unless it fits and has x's dtype."""
     _check_cover(name, index, src.shape, 0, skip=False, what="src")
     if src.dtype != x.dtype:
         raise DtypeError(f"{name}: expected src of x's dtype {x.dtype.name}, got {src.dtype.name}")

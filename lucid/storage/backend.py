@@ -36,7 +36,6 @@ class Backend:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.F = _factories[0](self) if _factories else None
-        self._generator: Any = None
 
     @classmethod
     def instances(cls) -> list[Backend]:

@@ -9,7 +9,7 @@ import pytest
 
 import lucid
 from lucid import backends
-from lucid.errors import DeviceError, DtypeError, LucidError
+from lucid.errors import DeviceError, DtypeError, GradError, LucidError
 from lucid.storage import Device, backend_of
 
 DTYPES = (
@@ -123,6 +123,18 @@ def test_the_array_interface_of_another_library(cuda):
     a[2] = -1.0
     assert x.is_cuda and x[2].item() == -1.0
     assert xp.asarray(x.array).data.ptr == a.data.ptr
+
+
+def test_the_array_interface_of_a_tensor(cuda):
+    xp = backend_of(cuda).xp
+    x = lucid.arange(6.0, device=cuda).reshape(2, 3).T
+    y = xp.asarray(x)
+    assert y.data.ptr == x.data_ptr() and y.shape == (3, 2)
+    x[0, 1] = -1.0
+    assert float(y[0, 1]) == -1.0
+    assert not hasattr(lucid.ones(2), "__cuda_array_interface__")
+    with pytest.raises(GradError, match=r"the tensor requires grad; use \.detach\(\)"):
+        xp.asarray(lucid.ones(2, device=cuda, requires_grad=True))
 
 
 def test_dlpack(cuda):

@@ -42,6 +42,7 @@ def test_the_script(cuda, tmp_path, capsys, monkeypatch):
         gpu_check.Step("absent", ("-c", ""), 1, needs="tests/no_such_folder"),
     )
     monkeypatch.setattr(gpu_check, "STEPS", steps)
+    monkeypatch.setattr(gpu_check, "SLOWER", 1)
     monkeypatch.setenv("LUCID_CUDA", "sim" if "lucid.testing.strictcupy" in sys.modules else "")
     simulate = ["--simulate"] if "lucid.testing.strictcupy" in sys.modules else []
     assert gpu_check.main(["--out", str(tmp_path), *simulate]) == 1

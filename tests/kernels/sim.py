@@ -40,7 +40,7 @@ def aligned(shape, dtype, offset=0):
     n = int(np.prod(shape))
     raw = np.full(n * dtype.itemsize + 64 + 64 * dtype.itemsize, 0xFF, np.uint8)
     start = -raw.ctypes.data % 64 + offset * dtype.itemsize
-    return raw[start:start + n * dtype.itemsize].view(dtype).reshape(shape)
+    return raw[start : start + n * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def device(x, offset=0, dtype=None):
@@ -72,7 +72,8 @@ class Sim:
         self.launches.append(name)
         values = prepare(kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, np.ndarray)
         module(kernel.file, dtype.name, macros, self.mode, self.coverage).launch(
-            kernel.entry, grid, block, values, order=self.order, seed=self.seed, memory=self.memory)
+            kernel.entry, grid, block, values, order=self.order, seed=self.seed, memory=self.memory
+        )
 
     def address(self, x):
         return x.ctypes.data

@@ -90,9 +90,9 @@ def test_segment_sum(dtype, n, rows, cols, offset):
     np.add.at(exact, index, wide(src)[0])
     plain = np.zeros((rows, cols), accumulator(src.dtype))
     np.add.at(plain, index, src.astype(plain.dtype))
-    out, = _same(lambda sim: (calls.segment_sum(sim, src, order, ordered, rows),))
+    (out,) = _same(lambda sim: (calls.segment_sum(sim, src, order, ordered, rows),))
     judge(out, exact, plain.astype(src.dtype), f"{dtype} {n} -> {rows}x{cols}")
-    out, = _same(lambda sim: (calls.segment_sum(sim, src, order, ordered, rows, base, 0.5),))
+    (out,) = _same(lambda sim: (calls.segment_sum(sim, src, order, ordered, rows, base, 0.5),))
     judge(
         out,
         wide(base)[0] + 0.5 * exact,
@@ -132,7 +132,7 @@ _POOLS = (
 @pytest.mark.parametrize("shape,kernel,stride,padding,dilation", _POOLS)
 @pytest.mark.parametrize("ceil", (False, True))
 def test_max_pool(dtype, shape, kernel, stride, padding, dilation, ceil):
-    size = shape[len(shape) - len(kernel):]
+    size = shape[len(shape) - len(kernel) :]
     x = normal(shape, dtype, 1)
     x[0].reshape(-1)[:4] = [np.nan, 1, 1, -np.inf]
     count = pooled_size("max_pool", size, kernel, stride, padding, dilation, ceil)
@@ -159,10 +159,10 @@ def test_max_pool(dtype, shape, kernel, stride, padding, dilation, ceil):
     "ceil,include,divisor", ((False, True, 0), (True, False, 0), (True, True, 0), (False, False, 5))
 )
 def test_avg_pool(dtype, shape, kernel, stride, padding, ceil, include, divisor):
-    size, ones = shape[len(shape) - len(kernel):], (1,) * len(kernel)
+    size, ones = shape[len(shape) - len(kernel) :], (1,) * len(kernel)
     x = normal(shape, dtype, 1)
     count = pooled_size("avg_pool", size, kernel, stride, padding, ones, ceil)
-    out, = _same(lambda sim: (calls.avg_pool(sim, x, count, kernel, stride, padding, include, divisor),))
+    (out,) = _same(lambda sim: (calls.avg_pool(sim, x, count, kernel, stride, padding, include, divisor),))
     forward, spread = OPS["avg_pool"].forward, OPS["avg_pool_spread"].forward
     judge(
         out,
@@ -194,7 +194,7 @@ def test_columns(dtype, shape, kernel, stride, padding, dilation):
         for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
     )
     x = normal(shape, dtype, 1)
-    columns, = _same(lambda sim: (calls.im2col(sim, x, count, kernel, stride, padding, dilation),))
+    (columns,) = _same(lambda sim: (calls.im2col(sim, x, count, kernel, stride, padding, dilation),))
     padded = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
     expected = np.empty((*shape[:2], *kernel, *count), x.dtype)
     back = np.zeros(padded.shape)
@@ -208,6 +208,6 @@ def test_columns(dtype, shape, kernel, stride, padding, dilation):
         expected[(slice(None), slice(None), *cell)] = padded[(..., *part)]
         back[(..., *part)] += taken[(slice(None), slice(None), *cell)]
     np.testing.assert_array_equal(columns, expected.reshape(columns.shape))
-    image, = _same(lambda sim: (calls.col2im(sim, g, size, count, kernel, stride, padding, dilation),))
+    (image,) = _same(lambda sim: (calls.col2im(sim, g, size, count, kernel, stride, padding, dilation),))
     inside = back[(..., *(slice(p, p + n) for p, n in zip(padding, size, strict=True)))]
     judge(image, inside, inside.astype(x.dtype), "col2im")

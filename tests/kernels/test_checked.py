@@ -66,12 +66,11 @@ def test_every_line_of_every_kernel_runs(covered):
 def _mutant(file, line_with, replacement, kernel, defines=()):
     text = (loader.source_folder() / file).read_text()
     assert text.count(line_with) >= 1
-    line = text[:text.index(line_with)].count("\n") + 1
+    line = text[: text.index(line_with)].count("\n") + 1
     changed = text.replace(line_with, replacement, 1)
     options = loader.options("float32", (*KERNELS[kernel].defines, *defines))
-    return cusim.Module((
-        f'#line 1 "kernels/{file}"\n{changed}'
-    ), options, filename=f"kernels/{file}", mode="checked"), line
+    source, filename = f'#line 1 "kernels/{file}"\n{changed}', f"kernels/{file}"
+    return cusim.Module(source, options, filename=filename, mode="checked"), line
 
 
 def _column_sum(m):

@@ -136,9 +136,8 @@ def test_one_launch_and_tables_kept():
     for t in (1, 2, 3):
         step(params, grads, step=t, lr=0.1)
     assert sim.launches == ["sgd"] * 3
-    assert (
-        len(uploads) == 7
-    )  # addresses of parameters and gradients, sizes, the two maps, numbers, step: once
+    # addresses of parameters and gradients, sizes, the two maps, numbers, step: once
+    assert len(uploads) == 7
     step(params, [device(g) for g in grads], step=4, lr=0.05)
     assert len(uploads) == 13
 

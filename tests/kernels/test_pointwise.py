@@ -154,16 +154,24 @@ def test_dropout_is_the_generators_mask(dtype):
 
 
 _PROBE = """#include "lucid.cuh"
-KERNEL there(const scalar_t* x, accum_t* out, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = up(x[i]); }
-KERNEL back(const accum_t* x, scalar_t* out, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = down(x[i]); }
+KERNEL there(const scalar_t* x, accum_t* out, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = up(x[i]);
+}
+KERNEL back(const accum_t* x, scalar_t* out, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = down(x[i]);
+}
 KERNEL words(u32* out, u64 block, u64 seed, int n) {
-  for (int i = threadIdx.x; i < n; i += blockDim.x) { const uint4 w = philox(block + i, seed); out[4 * i] = w.x; out[4 * i + 1] = w.y; out[4 * i + 2] = w.z; out[4 * i + 3] = w.w; }
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    const uint4 w = philox(block + i, seed);
+    out[4 * i] = w.x; out[4 * i + 1] = w.y; out[4 * i + 2] = w.z; out[4 * i + 3] = w.w;
+  }
 }
 """
 
 
 def _probe(dtype):
     from lucid.kernel import loader
+
     return cusim.Module(_PROBE, loader.options(dtype), filename="probe.cu")
 
 

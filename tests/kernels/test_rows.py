@@ -43,7 +43,7 @@ def test_softmax(name, dtype):
         rows, cols, offset = shape
         x, g = normal((rows, cols), dtype, 1, offset, scale=4.0), normal((rows, cols), dtype, 2, offset)
         exact = op.forward(np, *wide(x), -1)
-        out, = _same_in_all_orders(lambda sim, x=x: (calls.softmax(sim, name, x),), _orders(shape))
+        (out,) = _same_in_all_orders(lambda sim, x=x: (calls.softmax(sim, name, x),), _orders(shape))
         judge(out, exact, op.forward(np, x, -1), f"{name} {dtype} {shape}")
         out = device(out, offset)
         (dx,) = _same_in_all_orders(
@@ -105,8 +105,12 @@ def test_cross_entropy(dtype, weighted, ignored, smoothing):
                 what,
             )
             gradient = op.formulas["x"].function
-            judge(dx, gradient(F, *wide(g, x), target, wide(weight)[0], *arguments.values()),
-                  np.asarray(gradient(F, g, x, target, weight, *arguments.values()), x.dtype), what)
+            judge(
+                dx,
+                gradient(F, *wide(g, x), target, wide(weight)[0], *arguments.values()),
+                np.asarray(gradient(F, g, x, target, weight, *arguments.values()), x.dtype),
+                what,
+            )
 
 
 def _loss_and_gradient(sim, x, target, weight, g, reduction, smoothing):
@@ -163,7 +167,7 @@ def _norm_plain(name, x, weight, bias, cols, eps):
 
 
 def _norm_gradient(name, g, x, weight, cols, eps):
-    needs = (True, True, True)[:2 if name == "rms_norm" else 3]
+    needs = (True, True, True)[: 2 if name == "rms_norm" else 3]
     return OPS[name].formulas["x"].function(F, g, x, (cols,), weight, eps, needs)
 
 

@@ -65,7 +65,7 @@ def test_every_source_is_used_and_has_a_card(path):
     text = path.read_text()
     entries = set(re.findall(r"KERNEL\b[^;{(]*?(?:\(\d+(?:, \d)?\)|ROW_BOUNDS)\s(\w+)\(", text))
     assert entries == {k.entry for k in KERNELS.values() if k.file == path.name}
-    card = text[:text.index("KERNEL")]
+    card = text[: text.index("KERNEL")]
     assert "launch:" in text and "bytes" in card and "us" in card
     for entry in entries:
         assert entry.replace("_columns", "") in card, f"{path.name}: the card does not speak of {entry}"
@@ -212,7 +212,7 @@ def test_a_kernel_that_does_not_compile_warns_once_and_names_the_line(fresh):
         pytest.warns(
             RuntimeWarning,
             match=(
-                r'kernel softmax \(float32, cuda:7\) does not compile: kernels/softmax.cu:12: '
+                r"kernel softmax \(float32, cuda:7\) does not compile: kernels/softmax.cu:12: "
                 r'identifier "ecp_" is undefined'
             ),
         ),
@@ -228,7 +228,7 @@ def test_one_module_serves_all_kernels_of_a_file(fresh):
     backend = _Backend(fail=False)
     for name in ("softmax", "log_softmax", "softmax"):
         assert loader.function(backend, name, "float16", ("LUCID_THREADS=32",)) == name
-    (code, options), = backend.made
+    ((code, options),) = backend.made
     assert code.startswith('#line 1 "kernels/softmax.cu"\n')
     assert {
         "-std=c++17",

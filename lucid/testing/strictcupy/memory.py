@@ -77,8 +77,8 @@ class MemoryPool:
 
     def malloc(self, size: int) -> MemoryPointer:
         """A MemoryPointer to `size` bytes."""
-        if CURRENT.result is not None:
-            return MemoryPointer(Adopted(self, CURRENT.result), 0)
+        if CURRENT.asked.result is not None:
+            return MemoryPointer(Adopted(self, CURRENT.asked.result), 0)
         return MemoryPointer(self.block(int(size)), 0)
 
     def check_redzones(self) -> None:
@@ -247,12 +247,18 @@ class MemoryPointer:
     copy_to_host_async = copy_to_host
 
 
+class _Asked(threading.local):
+    """The NumPy result for which this thread asks the allocator for memory."""
+
+    result: np.ndarray | None = None
+
+
 class _Current:
-    """The pool, the allocator around it if one was set, and the NumPy result for which that one is asked."""
+    """The pool, and the allocator around it if one was set."""
 
     pool = MemoryPool()
     allocator: Any = None
-    result: np.ndarray | None = None
+    asked = _Asked()
 
     def block(self, nbytes: int) -> Any:
         """Memory for a new array of `nbytes` bytes."""
@@ -262,11 +268,11 @@ class _Current:
         """The memory of a NumPy result, counted as an allocation."""
         if self.allocator is None:
             return Adopted(self.pool, a)
-        self.result = a
+        self.asked.result = a
         try:
             return self.allocator(a.nbytes).mem
         finally:
-            self.result = None
+            self.asked.result = None
 
 
 CURRENT = _Current()

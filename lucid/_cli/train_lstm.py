@@ -1,0 +1,5 @@
+"""`lucid train lstm`."""
+
+from lucid._cli.train_example import command
+
+add_arguments, run = command("lstm")
