@@ -214,16 +214,17 @@ def definitions(
         define(name, source.parameters(signature), source(signature.return_annotation), doc)
         for name, (signature, doc) in sorted(signatures.items())
     ]
-    lines = ["from collections.abc import Callable, Sequence", "from typing import Any"]
     if operand:
         kinds = " | ".join(map(source, (bool, int, float, complex)))
         body.insert(0, f"Operand = Tensor | {kinds} | np.generic | np.ndarray[Any, Any]\n")
-    if any("builtins." in part for part in body):
-        lines.insert(0, "import builtins")
+    text = "\n".join(body)
+    abstract = [n for n in ("Callable", "Iterable", "Iterator", "Mapping", "Sequence") if f"{n}[" in text]
+    lines = ["import builtins"] if "builtins." in text else []
+    lines += [f"from collections.abc import {', '.join(abstract)}"] if abstract else []
+    lines += ["from typing import Any", *(["", "import numpy as np"] if "np." in text else [])]
     used = sorted(source.used | {("lucid.tensor", "Tensor")})
     classes = [f"from {relative(module, 'lucid')} import {name}" for module, name in used]
-    head = [HEADER.format(title), *lines, "", "import numpy as np", "", *classes, ""]
-    return "\n".join([*head, *body]) + "\n"
+    return "\n".join([HEADER.format(title), *lines, "", *classes, "", text]) + "\n"
 
 
 def relative(module: str, package: str) -> str:
@@ -309,14 +310,19 @@ def tensor_methods(functions: Functions) -> str:
     """The stub of the methods that ops and public functions give to `Tensor`, as a base class of it."""
     lines, imports = [], {}
     own = own_names()
+    source = Types(set(vars(Tensor)))
+    # `__rdiv__` is PyTorch's second name of `__rtruediv__`.
+    operators = {"__rdiv__", *methods._INPLACE_OPERATORS}.union(*methods._OPERATORS.values())
     for name, value in sorted(vars(Tensor).items()):
         if name in own:
             continue
         if isinstance(value, property):
-            lines += ["    @property", define(name, ["self"], "Tensor", value.__doc__, "    ")]
+            kind = inspect.signature(value.fget, eval_str=True).return_annotation
+            result = "Tensor" if kind is inspect.Signature.empty else source(kind)
+            lines += ["    @property", define(name, ["self"], result, value.__doc__, "    ")]
         elif name in UNARY or name in methods._CONVERSIONS:
             lines.append(define(name, ["self"], "Tensor", value.__doc__, "    "))
-        elif name.startswith("__"):
+        elif name in operators:
             kind = "object" if name in COMPARISONS else "_Operand"
             # object's own comparison returns a bool, a tensor's a tensor of bools.
             ignored = "  # type: ignore[override]" if name in COMPARISONS else ""
@@ -330,6 +336,8 @@ def tensor_methods(functions: Functions) -> str:
         "\n".join(
             [
                 HEADER.format("The methods of `Tensor` that ops and public functions give to it."),
+                "from typing import Any",
+                "",
                 *sorted(imports),
                 "from ._ops import Operand as _Operand",
                 "from .autograd.impl import TensorImpl",

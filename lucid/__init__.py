@@ -20,10 +20,10 @@ from .autograd.mode import inference_mode as inference_mode
 from .autograd.mode import is_grad_enabled as is_grad_enabled
 from .autograd.mode import no_grad as no_grad
 from .autograd.mode import set_grad_enabled as set_grad_enabled
-from .storage.device import Device as device
+from .storage.device import Device as device  # noqa: F401  (exported)
 from .storage.device import set_default_device as set_default_device
 from .storage.dtype import bfloat16 as bfloat16
-from .storage.dtype import bool_ as bool
+from .storage.dtype import bool_ as bool  # noqa: F401  (exported)
 from .storage.dtype import complex64 as complex64
 from .storage.dtype import complex128 as complex128
 from .storage.dtype import float16 as float16

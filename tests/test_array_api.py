@@ -1,4 +1,6 @@
-"""The array API namespace against an independent implementation of the standard, and the protocols of other libraries."""
+"""The array API namespace against an independent implementation of the standard, and the
+protocols of other libraries.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def arrays(dtypes, shape=None, low=-4, high=4, **bounds):
 
     @st.composite
     def draw(pick):
-        size = pick(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)) if shape is None else shape
+        size = (
+            pick(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)) if shape is None else shape
+        )
         dtype = np.dtype(pick(st.sampled_from(dtypes)))
         rng = np.random.default_rng(pick(st.integers(0, 999)))
         values = rng.integers(0 if dtype.kind == "u" else low, high, size, endpoint=True)
@@ -191,7 +195,11 @@ def test_unary(name, device):
 
 
 def same_on(device, name, *args, **kwargs):
-    compare(name, actual(getattr(xp, name), *args, device=device, **kwargs), expected(getattr(ref, name), *args, **kwargs))
+    compare(
+        name,
+        actual(getattr(xp, name), *args, device=device, **kwargs),
+        expected(getattr(ref, name), *args, **kwargs),
+    )
 
 
 @pytest.mark.parametrize("name", [*BINARY, *POSITIVE_SECOND])
@@ -201,7 +209,9 @@ def test_binary(name, device):
     @QUICK
     @given(st.data())
     def check(data):
-        shapes = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3)).input_shapes
+        shapes = data.draw(
+            hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3)
+        ).input_shapes
         dtype = data.draw(st.sampled_from(dtypes))
         x = data.draw(arrays((dtype,), shapes[0]))
         y = data.draw(arrays((dtype,), shapes[1], **({"low": 1} if name in POSITIVE_SECOND else {})))
@@ -232,7 +242,9 @@ def test_promotion_counts_0d_tensors():
 @given(arrays(NUMERIC), st.sampled_from([(None, 1), (-1, None), (-1, 2), (None, None)]))
 def test_clip(x, bounds):
     low, high = (None if b is None else max(b, 0) if x.dtype.kind == "u" else b for b in bounds)
-    compare("clip", actual(xp.clip, x, low, high), x if low is None and high is None else np.clip(x, low, high))
+    compare(
+        "clip", actual(xp.clip, x, low, high), x if low is None and high is None else np.clip(x, low, high)
+    )
 
 
 # ---- reductions ----
@@ -427,7 +439,11 @@ def test_decompositions_give_their_matrix_back():
 
 
 FFT = [
-    *[(n, (_tall.astype("complex128"),), k) for n in ("fft", "ifft", "hfft") for k in ({}, {"n": 5, "norm": "ortho"})],
+    *[
+        (n, (_tall.astype("complex128"),), k)
+        for n in ("fft", "ifft", "hfft")
+        for k in ({}, {"n": 5, "norm": "ortho"})
+    ],
     *[(n, (_tall,), k) for n in ("rfft", "ihfft") for k in ({}, {"axis": 1, "norm": "forward"})],
     ("irfft", (_tall.astype("complex128"),), {"n": 6}),
     *[(n, (_tall.astype("complex128"),), {"axes": (0, 1)}) for n in ("fftn", "ifftn", "irfftn")],
@@ -453,7 +469,9 @@ _AXES = "(x, /, *, axis=None, keepdims=False)"
 _LIKE = "(x, /, *, dtype=None, device=None)"
 _NEW = "(shape, *, dtype=None, device=None)"
 SIGNATURES = {
-    **dict.fromkeys((*UNARY, "nonzero", "unique_all", "unique_values", "unique_counts", "unique_inverse"), "(x, /)"),
+    **dict.fromkeys(
+        (*UNARY, "nonzero", "unique_all", "unique_values", "unique_counts", "unique_inverse"), "(x, /)"
+    ),
     **dict.fromkeys((*BINARY, *POSITIVE_SECOND), "(x1, x2, /)"),
     **dict.fromkeys(("all", "any", "max", "min", "mean", "argmax", "argmin", "count_nonzero"), _AXES),
     **dict.fromkeys(("std", "var"), "(x, /, *, axis=None, correction=0.0, keepdims=False)"),
@@ -520,7 +538,10 @@ SIGNATURES = {
         f"fft.{n}": "(x, /, *, n=None, axis=-1, norm='backward')"
         for n in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
     },
-    **{f"fft.{n}": "(x, /, *, s=None, axes=None, norm='backward')" for n in ("fftn", "ifftn", "rfftn", "irfftn")},
+    **{
+        f"fft.{n}": "(x, /, *, s=None, axes=None, norm='backward')"
+        for n in ("fftn", "ifftn", "rfftn", "irfftn")
+    },
     **{f"fft.{n}": "(x, /, *, axes=None)" for n in ("fftshift", "ifftshift")},
     **{f"fft.{n}": "(n, /, *, d=1.0, dtype=None, device=None)" for n in ("fftfreq", "rfftfreq")},
 }
@@ -597,7 +618,10 @@ def test_namespace_and_attributes(device):
     with pytest.raises(ValueError, match="api_version from 2021.12 to 2024.12, got '2030.01'"):
         x.__array_namespace__(api_version="2030.01")
     assert x.mT.shape == (3, 2) and x.T.shape == (3, 2) and x.to_device(x.device) is x
-    assert x.to_device("cpu").device == lucid.device("cpu") and xp.asarray([1.0], device=x.device).device == x.device
+    assert (
+        x.to_device("cpu").device == lucid.device("cpu")
+        and xp.asarray([1.0], device=x.device).device == x.device
+    )
 
 
 def test_copies_and_aliases():
@@ -614,10 +638,16 @@ def test_copies_and_aliases():
 
 
 BAD = [
-    (lambda: xp.take(lucid.ones(2, 2), lucid.tensor([0])), r"take: expected an axis for an array of shape \(2, 2\)"),
+    (
+        lambda: xp.take(lucid.ones(2, 2), lucid.tensor([0])),
+        r"take: expected an axis for an array of shape \(2, 2\)",
+    ),
     (lambda: xp.squeeze(lucid.ones(2, 1), 0), r"squeeze: expected size 1 along axis 0, got shape \(2, 1\)"),
     (lambda: xp.nonzero(lucid.tensor(1.0)), "nonzero: expected at least one dimension"),
-    (lambda: xp.matmul(lucid.tensor(1.0), lucid.ones(2)), r"matmul: expected .* got shape \(\) and shape \(2,\)"),
+    (
+        lambda: xp.matmul(lucid.tensor(1.0), lucid.ones(2)),
+        r"matmul: expected .* got shape \(\) and shape \(2,\)",
+    ),
     (lambda: xp.matrix_transpose(lucid.ones(2)), "matrix_transpose: expected at least two dimensions"),
     (lambda: xp.tril(lucid.ones(2)), r"tril: expected at least two dimensions, got shape \(2,\)"),
     (lambda: xp.vecdot(lucid.ones(2), lucid.ones(3)), r"vecdot: .* got shapes \(2,\) and \(3,\), axis -1"),
@@ -721,7 +751,9 @@ def test_numpy_writes_are_seen_by_the_version_counter():
 )
 def test_numpy_functions_refuse_graph_tensors(call):
     x = lucid.ones(2, requires_grad=True)
-    with pytest.raises(GradError, match=r"np\.\w+: the tensor \(float32\[2\] cpu\) requires grad, .* or x\.detach\(\)"):
+    with pytest.raises(
+        GradError, match=r"np\.\w+: the tensor \(float32\[2\] cpu\) requires grad, .* or x\.detach\(\)"
+    ):
         call(x)
     with pytest.raises(GradError, match="requires grad"):
         call(x * 2)
@@ -736,7 +768,10 @@ def test_einops_values_and_gradients():
     calls = [
         lambda x: einops.rearrange(x, "b (h w) c -> b c h w", h=2),
         lambda x: einops.rearrange([x, x], "n b l c -> b (n l) c"),
-        *[lambda x, r=r: einops.reduce(x, "b (l k) c -> b l c", r, k=3) for r in ("sum", "mean", "max", "min", "prod")],
+        *[
+            lambda x, r=r: einops.reduce(x, "b (l k) c -> b l c", r, k=3)
+            for r in ("sum", "mean", "max", "min", "prod")
+        ],
         lambda x: einops.reduce(x, "b l c -> c b", "mean"),
         lambda x: einops.repeat(x, "b l c -> b r (l k) c", k=2, r=3),
         lambda x: einops.einsum(x, x, "b i c, b j c -> b i j"),

@@ -48,8 +48,8 @@ def _read(root: str | Path, classes: int, train: bool, label: int) -> tuple[np.n
         data = np.fromfile(path, np.uint8)
         if not data.size or data.size % (labels + _PIXELS):
             raise ValueError(
-                f"cifar{classes}: {path}: expected records of {labels + _PIXELS} bytes, got {data.size} bytes; "
-                "download it again"
+                f"cifar{classes}: {path}: expected records of {labels + _PIXELS} bytes, got {data.size} "
+                "bytes; download it again"
             )
         parts.append(data.reshape(-1, labels + _PIXELS))
     records = np.concatenate(parts)

@@ -47,8 +47,8 @@ class ImageFolder(Dataset):
         ]
         if not self.samples:
             raise FileNotFoundError(
-                f"ImageFolder: {self.root} holds no images; expected {self.root}/<class>/<image> with the suffix "
-                + ", ".join(IMAGES + ARRAYS)
+                f"ImageFolder: {self.root} holds no images; expected {self.root}/<class>/<image> with the "
+                f"suffix {', '.join(IMAGES + ARRAYS)}"
             )
         self.targets = [label for _, label in self.samples]
 

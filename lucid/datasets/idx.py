@@ -39,7 +39,8 @@ def read_idx(path: str | Path) -> np.ndarray:
     expected = start + math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         raise ValueError(
-            f"read_idx: {path}: expected {expected} bytes for shape {shape}, got {len(data)}; download it again"
+            f"read_idx: {path}: expected {expected} bytes for shape {shape}, got {len(data)}; "
+            "download it again"
         )
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 

@@ -61,7 +61,8 @@ def text_split(
     cut = round(len(text) * (1 - test_fraction))
     if not 0 < cut < len(text):
         raise ValueError(
-            f"text_split: test_fraction={test_fraction} of {len(text)} characters leaves one part empty; try 0.1"
+            f"text_split: test_fraction={test_fraction} of {len(text)} characters leaves one part empty; "
+            "try 0.1"
         )
     vocabulary = Characters(text)
     numbers = vocabulary.encode(text)

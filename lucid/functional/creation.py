@@ -400,7 +400,7 @@ def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
     return self.array.__cuda_array_interface__
 
 
-Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignore[attr-defined]
+setattr(Tensor, "__cuda_array_interface__", property(_cuda_array_interface))  # noqa: B010
 
 
 @public("frombuffer")

@@ -47,6 +47,7 @@ FORMS: dict[str, str] = {
     "logical_not": "(!{0})",
     "logical_or": "({0} || {1})",
     "lt": "({0} < {1})",
+    "masked_fill": "({1} ? accum_t({value}) : {0})",
     "maximum": "({0} >= {1} || {0} != {0} ? {0} : {1})",
     "minimum": "({0} <= {1} || {0} != {0} ? {0} : {1})",
     "mul": "({0} * {1})",
@@ -94,22 +95,35 @@ def _float32(value: float) -> float:
 
 
 class Trace:
-    """The lines of a kernel's body: one constant per result, in the order of the trace; equal expressions share one."""
+    """What formulas computed on symbols: one constant per result, in order; equal expressions share one.
 
-    __slots__ = ("lines", "_names")
+    lines: as CUDA source. steps: the same as (result's name, op's name or a function, arguments, static arguments), for `numpy_code`.
+    """
+
+    __slots__ = ("lines", "steps", "boolean", "_names")
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
+        self.boolean: set[str] = set()
         self._names: dict[str, Symbol] = {}
 
-    def let(self, expression: str, boolean: bool = False) -> Symbol:
-        """The symbol of an expression."""
+    def let(self, expression: str, boolean: bool = False, op: Any = None, args: tuple[Any, ...] = (), statics: dict[str, Any] | None = None) -> Symbol:
+        """The symbol of an expression, which is `op` of `args`."""
         found = self._names.get(expression)
         if found is None:
             name = f"t{len(self.lines)}"
             self.lines.append(f"const {'bool' if boolean else 'accum_t'} {name} = {expression};")
+            self.steps.append((name, op, args, statics or {}))
+            if boolean:
+                self.boolean.add(name)
             found = self._names[expression] = Symbol(self, name)
         return found
+
+    def apply(self, function: Any, *args: Any) -> Symbol:
+        """The symbol of a function's result that has no CUDA form: `function(F, *args)` on arrays. For the CPU."""
+        texts = ", ".join(a.text if isinstance(a, Symbol) else repr(a) for a in args)
+        return self.let(f"{getattr(function, '__name__', 'f')}@{id(function)}({texts})", False, function, args)
 
 
 class Symbol:
@@ -218,7 +232,8 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
     named = {p.name: p.default for p in op.parameters if p.default is not p.empty}
     named |= dict(zip((p.name for p in op.parameters), args, strict=False)) | statics
     texts = {k: v.text if isinstance(v, Symbol) else literal(v) for k, v in named.items() if isinstance(v, (Symbol, int, float))}
-    return trace.let(form.format(*[texts[t] for t in op.tensors], **texts), name in BOOLEAN)
+    return trace.let(form.format(*[texts[t] for t in op.tensors], **texts), name in BOOLEAN, name,
+                     tuple(named[t] for t in op.tensors), {k: v for k, v in named.items() if k not in op.tensors})
 
 
 class SymbolNamespace:

@@ -3,8 +3,6 @@
 import threading
 from functools import partial
 
-from functools import partial
-
 import numpy as np
 import pytest
 

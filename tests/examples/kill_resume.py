@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[2]
 # Small enough for a second or two; dropout, batch norm and a scheduler are in.
 ARGUMENTS = {
     "resnet": "--steps 60 --every 5 --batch-size 8 --width 4",
-    "gpt": "--steps 60 --every 5 --batch-size 2 --context 16 --width 16 --layers 2 --heads 2 --dropout 0.2 --sample 20",
+    "gpt": (
+        "--steps 60 --every 5 --batch-size 2 --context 16 --width 16 --layers 2 --heads 2 --dropout 0.2 "
+        "--sample 20"
+    ),
     "lstm": "--steps 40 --every 5 --batch-size 2 --context 12 --width 8 --hidden 8 --sample 20",
 }
 

@@ -1,0 +1,810 @@
+"""What lucid does on the CUDA device of this machine, as a table, JSON and a figure; `ci/gpu_check` calls it.
+
+    python benchmarks/gpu_report.py machine bandwidth fusion host --out DIR     measures, one JSON file each
+    python benchmarks/gpu_report.py summary --out DIR                           table, report.json, report.png
+
+machine: names, versions, clocks, and the bandwidth of a device copy. bandwidth: each kernel at three shapes as
+a share of that copy, with the bytes of lucid/kernel/specs.py. fusion: backward passes with fusion on and off,
+and PyTorch's where it is installed with CUDA. host: what an op and a launch cost the CPU.
+
+Times are medians of 30 samples after a warm-up, contestants in turn. Device times come from CUDA events around
+calls that were queued while the device was kept busy, so that no launch is waited for; "eager" times from
+events around the same calls as a program makes them. With LUCID_CUDA=sim everything runs at tiny sizes on the
+simulated device, no time is taken, and every file is called simulated_*.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import roofline  # noqa: E402
+
+import lucid  # noqa: E402
+from lucid import fusion  # noqa: E402
+from lucid.kernel import calls, calls_spatial, loader  # noqa: E402
+from lucid.kernel.launch import Launcher, accumulator, prepare  # noqa: E402
+from lucid.kernel.multi_tensor import MultiTensor  # noqa: E402
+from lucid.kernel.specs import ACTIVATIONS, KERNELS  # noqa: E402
+from lucid.storage.backend import backend_of  # noqa: E402
+from lucid.storage.dtype import as_dtype  # noqa: E402
+from lucid.testing import simulator  # noqa: E402
+
+NO_TIMING = "simulated: no timing"
+REPEATS = 30
+# Bytes below which a kernel's arrays may stay in the L2 cache (H200: 60 MB) and microseconds below which a
+# launch costs more than its traffic: such rows are listed and not judged.
+CACHE, SHORT = 60e6, 5.0
+# Least share of the copy bandwidth, by the beginning of a kernel's name; the longest that fits counts.
+GOALS = {
+    "copy": 0.95,
+    "layer_norm_backward": 0.70,
+    "rms_norm_backward": 0.70,
+    "softmax": 0.75,
+    "log_softmax": 0.75,
+    "cross_entropy": 0.75,
+    "relu_bias_grad": 0.80,
+    "gelu_bias_grad": 0.80,
+    "adam": 0.80,
+    "dropout": 0.70,
+}
+
+Row = dict[str, Any]
+Shape = tuple[int, ...]
+
+
+# ---- time ----
+
+_SPIN = """extern "C" __global__ void spin(unsigned long long nanoseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
+}"""
+
+
+class Clock:
+    """Device times of functions that queue work. On the simulated device each runs once and has no time."""
+
+    def __init__(self, backend: Any, repeats: int = REPEATS) -> None:
+        self.cp, self.repeats = backend.xp, repeats
+        self.simulated = lucid.cuda.is_simulated()
+        self._spin = None if self.simulated else self.cp.RawKernel(_SPIN, "spin")
+
+    def compare(self, contestants: dict[str, Callable[[], Any]], hidden: bool = True) -> dict[str, Any]:
+        """Microseconds per call and contestant: the median of samples taken in turn; None when simulated.
+
+        hidden: the device is kept busy while the host queues a sample, so that host time does not count.
+        """
+        if self.simulated:
+            for run in contestants.values():
+                run()
+            return dict.fromkeys(contestants)
+        sizes = {name: self._size(run) for name, run in contestants.items()}
+        events: dict[str, list[Any]] = {name: [] for name in contestants}
+        for _ in range(self.repeats):
+            for name, run in contestants.items():
+                number, wait = sizes[name]
+                if hidden:
+                    self._spin((1,), (1,), (np.uint64(wait),))
+                events[name].append(self._sample(run, number))
+        self.cp.cuda.Device().synchronize()
+        elapsed = self.cp.cuda.get_elapsed_time
+        return {
+            name: statistics.median(elapsed(*pair) * 1e3 / sizes[name][0] for pair in pairs)
+            for name, pairs in events.items()
+        }
+
+    def one(self, run: Callable[[], Any]) -> float | None:
+        """Microseconds per call."""
+        return self.compare({"": run})[""]
+
+    def host(self, run: Callable[[], Any], number: int = 200) -> float | None:
+        """Microseconds of the CPU per call, while the device follows: number calls fit into its queue."""
+        if self.simulated:
+            return run() and None
+        samples = []
+        for _ in range(self.repeats + 3):
+            self.cp.cuda.Device().synchronize()
+            start = time.perf_counter()
+            for _ in range(number):
+                run()
+            samples.append((time.perf_counter() - start) / number * 1e6)
+        self.cp.cuda.Device().synchronize()
+        return statistics.median(samples[3:])
+
+    def _sample(self, run: Callable[[], Any], number: int) -> tuple[Any, Any]:
+        start, end = self.cp.cuda.Event(), self.cp.cuda.Event()
+        start.record()
+        for _ in range(number):
+            run()
+        end.record()
+        return start, end
+
+    def _size(self, run: Callable[[], Any]) -> tuple[int, int]:
+        # Calls per sample, for 0.2 ms of work or 20 calls, and nanoseconds that the host needs to queue them.
+        for _ in range(3):
+            run()
+        self.cp.cuda.Device().synchronize()
+        began = time.perf_counter()
+        pair = self._sample(run, 3)
+        host = (time.perf_counter() - began) / 3
+        pair[1].synchronize()
+        device = self.cp.cuda.get_elapsed_time(*pair) * 1e-3 / 3
+        number = int(min(20, max(1, 2e-4 / max(device, 1e-6))))
+        return number, int((1.5 * number * host + 2e-5) * 1e9)
+
+
+# ---- machine ----
+
+
+def machine(backend: Any, clock: Clock, quick: bool) -> Row:
+    """Names, versions, clocks; bytes per second (read + write) of a device copy at three sizes."""
+    cp, found = backend.xp, backend.properties()
+    free = cp.cuda.runtime.memGetInfo()[0]
+    sizes = (1 << 12,) if clock.simulated else (1 << 24, 1 << 28, min(1 << 30, int(free) // 8 & ~0xFFF))
+    copies = []
+    for size in sizes:
+        x = cp.zeros(size // 4, "float32")
+        out = cp.empty_like(x)
+        us = clock.one(lambda x=x, out=out: cp.copyto(out, x))
+        copies.append({"bytes": size, "us": us, "bandwidth": us and 2 * size / us * 1e6})
+    return {
+        "lucid": lucid.__version__,
+        "cupy": cp.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "torch": getattr(peer(clock.simulated)[0], "__version__", None) or peer(clock.simulated)[1],
+        "multiprocessors": int(found["multiProcessorCount"]),
+        "compute capability": f"{found['major']}.{found['minor']}",
+        "memory": int(cp.cuda.runtime.memGetInfo()[1]),
+        "cuda driver": int(cp.cuda.runtime.driverGetVersion()),
+        "cuda runtime": int(cp.cuda.runtime.runtimeGetVersion()),
+        "nvidia-smi": None if clock.simulated else smi(),
+        "copy": copies,
+        "copy bandwidth": copies[-1]["bandwidth"],
+    }
+
+
+def smi() -> dict[str, str]:
+    """Driver, clocks, power and temperature as nvidia-smi gives them; empty without nvidia-smi."""
+    names = "driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu"
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    done = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader", "--id=0"],
+        capture_output=True,
+        text=True,
+    )
+    return dict(zip(names.split(","), (v.strip() for v in done.stdout.split(",")), strict=False))
+
+
+def peer(simulated: bool) -> tuple[Any, str]:
+    """(PyTorch, "") where it is installed with CUDA, else (None, why not)."""
+    if simulated:
+        return None, NO_TIMING
+    try:
+        import torch
+    except ImportError:
+        return None, "not installed"
+    return (torch, "") if torch.cuda.is_available() else (None, f"{torch.__version__} finds no CUDA device")
+
+
+# ---- bandwidth ----
+
+
+class Recorder(Launcher):
+    """A launcher that also keeps what it launched."""
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__(backend)
+        self.seen: dict[str, tuple[Any, ...]] = {}
+
+    def __call__(
+        self, name: str, grid: Any, block: Any, args: Any, dtype: Any, defines: Any = (), **sizes: int
+    ) -> None:
+        self.seen[name] = (grid, block, args, dtype, defines, sizes)
+        super().__call__(name, grid, block, args, dtype, defines, **sizes)
+
+    def again(self, name: str) -> tuple[Callable[[], None], dict[str, int]]:
+        """(the launch alone, without its checks; its integers by name)."""
+        grid, block, args, dtype, defines, sizes = self.seen[name]
+        kernel = KERNELS[name]
+        function = loader.function(self.backend, name, dtype.name, (*kernel.defines, *defines))
+        values = prepare(
+            kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, self.backend.ndarray
+        )
+        names = {a.name: v for a, v in zip(kernel.parsed, args, strict=True) if type(v) is int}
+        return lambda: function(grid, block, values), {**names, **sizes}
+
+    def values(self, *shape: int, dtype: Any) -> Any:
+        """An array of numbers in [-0.5, 0.5)."""
+        n = int(np.prod(shape))
+        x = self.xp.arange(n, dtype="int32") % 251
+        return (x.astype("float32") / 251 - 0.5).astype(dtype).reshape(shape)
+
+    def indices(self, n: int, rows: int) -> tuple[np.ndarray, Any]:
+        """n row numbers, as a NumPy array and on the device."""
+        host = np.random.default_rng(0).integers(0, rows, n)
+        return host, self.upload(host)
+
+
+def _pointwise(launch: Recorder, dtype: Any, n: int) -> None:
+    x, g = launch.values(n, dtype=dtype), launch.values(n, dtype=dtype)
+    for name in ACTIVATIONS:
+        calls.activation_backward(launch, name, g, x, 0.1)
+        if name not in ("relu", "tanh"):
+            calls.activation(launch, name, x, 0.1)
+
+
+def _copies(launch: Recorder, dtype: Any, n: int) -> None:
+    x, state = launch.values(n, dtype=dtype), launch.upload(np.array([5, 3], np.uint64))
+    calls.copy(launch, x)
+    calls.dropout(launch, x, state, 0.7)
+    mask = calls.dropout_mask(launch, (n,), state, 0.7, x.dtype)
+    calls.masked_scale(launch, x, mask, 2.0)
+
+
+def _columns(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
+    g, v = launch.values(rows, cols, dtype=dtype), launch.values(rows, cols, dtype=dtype)
+    for name in ACTIVATIONS:
+        calls.activation_bias_grad(launch, name, g, v, 0.1)
+    calls.column_sum(launch, g)
+
+
+def _rows(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
+    x, g = launch.values(rows, cols, dtype=dtype), launch.values(rows, cols, dtype=dtype)
+    for name in ("softmax", "log_softmax"):
+        calls.softmax_backward(launch, name, g, calls.softmax(launch, name, x))
+    _norms(launch, dtype, rows, cols)
+
+
+def _norms(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
+    x, g = launch.values(rows, cols, dtype=dtype), launch.values(rows, cols, dtype=dtype)
+    weight = launch.values(cols, dtype=dtype)
+    for name in ("layer_norm", "rms_norm"):
+        layer = name == "layer_norm"
+        _, mean, rstd = calls.norm(launch, name, x, weight, weight if layer else None, 1e-5, cols)
+        calls.norm_backward(launch, name, g, x, weight, mean, rstd, cols, (True, True, layer))
+
+
+def _cross_entropy(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
+    x, (_, target) = launch.values(rows, cols, dtype=dtype), launch.indices(rows, cols)
+    loss, saved, _ = calls.cross_entropy(launch, x, target, None, -100, 0.0, "mean")
+    calls.cross_entropy_backward(launch, loss, x, target, None, saved, -100, 0.0, "mean")
+    one = launch.zeros(1, accumulator(x.dtype)) + 1
+    calls.cross_entropy_gradient(launch, one, x, target, None, -100, 0.0)
+
+
+def _batch_norm(launch: Recorder, dtype: Any, *shape: int) -> None:
+    x, g = launch.values(*shape, dtype=dtype), launch.values(*shape, dtype=dtype)
+    weight = launch.values(shape[1], dtype=dtype)
+    _, mean, var = calls_spatial.batch_norm(launch, x, weight, weight, 1e-5)
+    calls_spatial.batch_norm_backward(launch, g, x, weight, mean, var, 1e-5)
+
+
+def _by_index(launch: Recorder, dtype: Any, n: int, rows: int, cols: int) -> None:
+    src, (host, index) = launch.values(n, cols, dtype=dtype), launch.indices(n, rows)
+    order = np.argsort(host, kind="stable")
+    calls_spatial.segment_sum(launch, src, launch.upload(order), launch.upload(host[order]), rows)
+    if cols > 1:
+        out = launch.zeros((rows, cols), accumulator(src.dtype))
+        calls_spatial.index_add_atomic(launch, src, index, out)
+
+
+def _pools(launch: Recorder, dtype: Any, *shape: int) -> None:
+    x, size = launch.values(*shape, dtype=dtype), shape[2:]
+    half = tuple((n - 1) // 2 + 1 for n in size)
+    out, window = calls_spatial.max_pool(launch, x, half, (3, 3), (2, 2), (1, 1), (1, 1))
+    calls_spatial.max_pool_backward(launch, out, window, size, (3, 3), (2, 2), (1, 1), (1, 1))
+    even = tuple(n // 2 for n in size)
+    out = calls_spatial.avg_pool(launch, x, even, (2, 2), (2, 2), (0, 0), True, 0)
+    calls_spatial.avg_pool_backward(launch, out, size, (2, 2), (2, 2), (0, 0), True, 0)
+
+
+def _windows(launch: Recorder, dtype: Any, *shape: int) -> None:
+    x, size, ones = launch.values(*shape, dtype=dtype), shape[2:], (1, 1)
+    columns = calls_spatial.im2col(launch, x, size, (3, 3), ones, ones, ones)
+    calls_spatial.col2im(launch, columns, size, size, (3, 3), ones, ones, ones)
+
+
+def _optimizers(launch: Recorder, dtype: Any, tensors: int, size: int) -> dict[str, int]:
+    params, grads = ([launch.values(size, dtype=dtype) for _ in range(tensors)] for _ in range(2))
+    first, second = ([launch.zeros(size, accumulator(dtype)) for _ in range(tensors)] for _ in range(2))
+    betas = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+    MultiTensor(launch, "sgd")(params, grads, step=1, lr=1e-9)
+    MultiTensor(launch, "sgd_momentum")(params, grads, first, step=1, lr=1e-9, momentum=0.9)
+    for name in ("adam", "adamw"):
+        MultiTensor(launch, name)(params, grads, first, second, step=1, lr=1e-9, **betas)
+    return {"n": tensors * size}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Calls that take some kernels through three shapes; `tiny` serves on the simulated device."""
+
+    run: Callable[..., dict[str, int] | None]
+    shapes: tuple[Shape, ...]
+    tiny: Shape
+    quick: bool = True
+
+
+CASES = (
+    Case(_copies, ((1 << 22,), (1 << 25,), (1 << 27,)), (4099,)),
+    Case(_pointwise, ((1 << 22,), (1 << 25,), (1 << 27,)), (1031,), False),
+    Case(_columns, ((2048, 1024), (8192, 3072), (16384, 8192)), (70, 64), False),
+    Case(_rows, ((8192, 768), (65536, 768), (16384, 4096)), (9, 64)),
+    Case(_norms, ((1024, 16384), (4096, 16384), (8192, 12288)), (2, 8200), False),
+    Case(_cross_entropy, ((2048, 50304), (8192, 50304), (16384, 32000)), (11, 40)),
+    Case(_batch_norm, ((64, 256, 14, 14), (256, 64, 56, 56), (64, 64, 112, 112)), (3, 5, 4, 4), False),
+    Case(_batch_norm, ((8192, 1024), (65536, 1024), (262144, 256)), (41, 64), False),
+    Case(_by_index, ((8192, 50257, 768), (65536, 50257, 768), (262144, 50257, 256)), (50, 9, 32), False),
+    Case(_by_index, ((1 << 20, 1 << 18, 1), (1 << 22, 1 << 20, 1), (1 << 24, 1 << 22, 1)), (50, 9, 1), False),
+    Case(_pools, ((64, 64, 56, 56), (256, 64, 56, 56), (64, 64, 112, 112)), (2, 3, 8, 8), False),
+    Case(_windows, ((64, 256, 14, 14), (32, 64, 56, 56), (64, 64, 56, 56)), (2, 3, 5, 5), False),
+    Case(_optimizers, ((20, 1 << 18), (48, 1 << 20), (148, 837_838)), (3, 700)),
+)
+
+
+def bandwidth(backend: Any, clock: Clock, quick: bool) -> list[Row]:
+    """One row per kernel, dtype and shape: bytes, microseconds, bytes per second, share of the copy."""
+    copy = machine(backend, clock, quick)["copy bandwidth"]
+    launch, rows = Recorder(backend), []
+    for case in CASES:
+        for shape in (case.tiny,) if clock.simulated else case.shapes:
+            for dtype in ("float32",) if quick else ("float32", "bfloat16"):
+                if case.quick or not quick:
+                    rows += _measured(case, launch, clock, shape, as_dtype(dtype), copy)
+    missing = [] if quick else sorted(set(KERNELS) - {row["kernel"] for row in rows})
+    return rows + [{"kernel": name, "error": "no case launches it"} for name in missing]
+
+
+def _measured(
+    case: Case, launch: Recorder, clock: Clock, shape: Shape, dtype: Any, copy: float | None
+) -> list[Row]:
+    rows: list[Row] = []
+    launch.seen.clear()
+    try:
+        extra = case.run(launch, dtype, *shape) or {}
+        for name in launch.seen:
+            run, names = launch.again(name)
+            nbytes = KERNELS[name].traffic(dtype.name, **{**names, **extra})
+            us = clock.one(run)
+            rows.append(
+                {
+                    "kernel": name,
+                    "dtype": dtype.name,
+                    "shape": list(shape),
+                    "bytes": nbytes,
+                    "us": us,
+                    "bandwidth": us and nbytes / us * 1e6,
+                    "share": us and copy and roofline.share(
+                        name, dtype.name, us * 1e-3, copy, **{**names, **extra}
+                    ),
+                    "judged": bool(copy and nbytes > CACHE and roofline.floor_us(nbytes, copy) > SHORT),
+                }
+            )
+    except Exception as error:  # a kernel that fails must not hide the others
+        rows.append({"kernel": case.run.__name__, "shape": list(shape), "error": _text(error)})
+    finally:
+        launch.seen.clear()
+        backend_of("cuda").release()
+    return rows
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+# ---- fused, unfused, PyTorch ----
+
+
+class Maker:
+    """The same tensors in lucid or PyTorch: `T` is the library, `F` its functions."""
+
+    def __init__(self, T: Any, device: str, dtype: str = "float32") -> None:
+        self.T, self.F, self.device, self.dtype = T, T.nn.functional, device, getattr(T, dtype)
+        self.leaves: list[Any] = []
+
+    def leaf(self, *shape: int) -> Any:
+        """A leaf of normal numbers, each time others."""
+        rng = np.random.default_rng(len(self.leaves))
+        values = rng.standard_normal(shape, np.float32)
+        self.leaves.append(
+            self.T.tensor(values, dtype=self.dtype, device=self.device, requires_grad=True)
+        )
+        return self.leaves[-1]
+
+    def index(self, n: int, high: int) -> Any:
+        """n integers in [0, high)."""
+        return self.T.tensor(np.random.default_rng(1).integers(0, high, n), device=self.device)
+
+    def backward(self, out: Any) -> Callable[[], None]:
+        """A backward pass from `out` that can be repeated."""
+        leaves, seed = self.leaves, self.T.ones_like(out)
+
+        def run() -> None:
+            for leaf in leaves:
+                leaf.grad = None
+            out.backward(seed, retain_graph=True)
+
+        return run
+
+
+def _norm(name: str) -> Callable[[Maker, Shape], Any]:
+    def make(m: Maker, s: Shape) -> Any:
+        affine = [m.leaf(s[1]) for _ in range(2 if name == "layer_norm" else 1)]
+        return getattr(m.F, name)(m.leaf(*s), (s[1],), *affine)
+
+    return make
+
+
+def _squares(m: Maker, s: Shape) -> Any:
+    x = m.leaf(*s)
+    return (-x * x).exp()
+
+
+# name -> (the graph whose backward pass is timed, its shape, a tiny one). One text serves both libraries.
+PATTERNS: dict[str, tuple[Callable[[Maker, Shape], Any], Shape, Shape]] = {
+    "pointwise chain of 5": (
+        lambda m, s: ((m.leaf(*s) * 0.5).tanh() * 2.0).sigmoid() * 3.0,
+        (1 << 24,),
+        (500,),
+    ),
+    "exp(-x*x)": (_squares, (1 << 24,), (500,)),
+    "bias + gelu": (lambda m, s: m.F.gelu(m.leaf(*s) + m.leaf(s[1])), (8192, 3072), (20, 16)),
+    "residual + relu": (lambda m, s: m.F.relu(m.leaf(*s) * 1.0 + m.leaf(*s) * 1.0), (1 << 24,), (500,)),
+    "linear + relu": (
+        lambda m, s: m.F.relu(m.F.linear(m.leaf(*s), m.leaf(s[1], s[1]), m.leaf(s[1]))),
+        (512, 1024),
+        (20, 16),
+    ),
+    "linear + relu, wide": (
+        lambda m, s: m.F.relu(m.F.linear(m.leaf(*s), m.leaf(s[1], s[1]), m.leaf(s[1]))),
+        (4096, 4096),
+        (20, 16),
+    ),
+    "linear + gelu": (
+        lambda m, s: m.F.gelu(m.F.linear(m.leaf(*s), m.leaf(4 * s[1], s[1]), m.leaf(4 * s[1]))),
+        (8192, 768),
+        (20, 8),
+    ),
+    "log_softmax + nll": (
+        lambda m, s: m.F.nll_loss(m.F.log_softmax(m.leaf(*s), -1), m.index(*s)).reshape(1),
+        (8192, 50304),
+        (9, 40),
+    ),
+    "cross_entropy": (
+        lambda m, s: m.F.cross_entropy(m.leaf(*s), m.index(*s)).reshape(1),
+        (8192, 50304),
+        (9, 40),
+    ),
+    "softmax": (lambda m, s: m.F.softmax(m.leaf(*s), -1), (16384, 4096), (9, 40)),
+    "layer_norm": (_norm("layer_norm"), (16384, 4096), (9, 64)),
+    "rms_norm": (_norm("rms_norm"), (16384, 4096), (9, 64)),
+    "batch_norm": (
+        lambda m, s: m.F.batch_norm(m.leaf(*s), None, None, m.leaf(s[1]), m.leaf(s[1]), training=True),
+        (128, 64, 56, 56),
+        (3, 4, 4, 4),
+    ),
+    "max_pool2d": (lambda m, s: m.F.max_pool2d(m.leaf(*s), 3, 2, 1), (128, 64, 56, 56), (2, 3, 8, 8)),
+    "embedding": (lambda m, s: m.F.embedding(m.index(s[0], s[1]), m.leaf(*s[1:])), (32768, 50257, 768), (20, 9, 8)),
+}
+
+
+def comparison(backend: Any, clock: Clock, quick: bool) -> list[Row]:
+    """One row per pattern and dtype: microseconds fused, unfused, in PyTorch; ratios; the difference between
+    the fused and the unfused gradients, relative to the largest.
+    """
+    torch, rows = peer(clock.simulated)[0], []
+    if torch is not None:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    for dtype in ("float32",) if quick else ("float32", "bfloat16"):
+        for name, (make, shape, tiny) in PATTERNS.items():
+            row: Row = {"pattern": name, "dtype": dtype, "shape": list(tiny if clock.simulated else shape)}
+            try:
+                row |= _contest(make, tuple(row["shape"]), dtype, clock, torch)
+            except Exception as error:  # out of memory on a small GPU, most likely
+                row["error"] = _text(error)
+            rows.append(row)
+            backend.release()
+            if torch is not None:
+                torch.cuda.empty_cache()
+    return rows
+
+
+def _contest(make: Callable[..., Any], shape: Shape, dtype: str, clock: Clock, torch: Any) -> Row:
+    mine = Maker(lucid, "cuda", dtype)
+    run = mine.backward(make(mine, shape))
+    contestants = {"fused": switched(run, True), "unfused": switched(run, False)}
+    row: Row = {"difference": difference(contestants, mine.leaves)}
+    if torch is not None:
+        theirs = Maker(torch, "cuda", dtype)
+        contestants["torch"] = theirs.backward(make(theirs, shape))
+    for kind, hidden in (("us", True), ("eager us", False)):
+        times = clock.compare(contestants, hidden)
+        row |= {f"{name} {kind}": t for name, t in times.items()}
+        for other in ("unfused", "torch"):
+            if times.get(other):
+                row[f"{other} / fused" + (", eager" if not hidden else "")] = times[other] / times["fused"]
+    return row
+
+
+def switched(run: Callable[[], None], on: bool) -> Callable[[], None]:
+    """`run` with fusion on or off."""
+
+    def with_switch() -> None:
+        with fusion.enabled(on):
+            run()
+
+    return with_switch
+
+
+def difference(contestants: dict[str, Callable[[], None]], leaves: list[Any]) -> float:
+    """The largest difference between gradients with fusion on and off, relative to the largest gradient."""
+    grads = []
+    for run in contestants.values():
+        run()
+        grads.append([leaf.grad.float() for leaf in leaves])
+    return max(
+        float((a - b).abs().max().item()) / max(float(b.abs().max().item()), 1e-30)
+        for a, b in zip(*grads, strict=True)
+    )
+
+
+# ---- the host ----
+
+
+def host(backend: Any, clock: Clock, quick: bool) -> list[Row]:
+    """One row per kind of call: microseconds of the CPU in lucid, and in PyTorch where it has the like."""
+    launch, x = Recorder(backend), backend.xp.ones(100, "float32")
+    calls.activation(launch, "silu", x)
+    raw, _ = launch.again("silu_forward")
+    grid, block, args, dtype, defines, sizes = launch.seen["silu_forward"]
+    checked = Launcher(backend)
+    mine: dict[str, Callable[[], Any]] = {
+        "CuPy ufunc x + x": lambda: x + x,
+        "launch of a compiled kernel": raw,
+        "launch with its checks": lambda: checked(
+            "silu_forward", grid, block, args, dtype, defines, **sizes
+        ),
+        "launch with checks and a new result": lambda: calls.activation(checked, "silu", x),
+    }
+    rows = [{"call": name, "lucid us": clock.host(run)} for name, run in mine.items()]
+    torch = peer(clock.simulated)[0]
+    ours = calls_of(lucid, "cuda", quick)
+    theirs = {} if torch is None else calls_of(torch, "cuda", quick)
+    for name, (run, per, number) in ours.items():
+        us = clock.host(run, number)
+        row = {"call": name, "lucid us": us and us / per}
+        if name in theirs:
+            us = clock.host(theirs[name][0], number)
+            row |= {"torch us": us and us / per}
+            row["torch / lucid"] = row["torch us"] / row["lucid us"]
+        rows.append(row)
+    return rows
+
+
+def calls_of(T: Any, device: str, quick: bool) -> dict[str, tuple[Callable[[], Any], int, int]]:
+    """name -> (function, operations in it, calls that fit into the device's queue), in lucid or PyTorch."""
+    m, chain = Maker(T, device), 10 if quick else 100
+    x, y = m.leaf(100), m.leaf(100)
+    seed = T.ones_like(x)
+    model = T.nn.Sequential(T.nn.Linear(64, 32), T.nn.ReLU(), T.nn.Linear(32, 10)).to(device)
+    optimizer = T.optim.AdamW(model.parameters(), lr=1e-3)
+    images, labels = m.leaf(128, 64).detach(), m.index(128, 10)
+
+    def without_grad() -> Any:
+        with T.no_grad():
+            return x * y
+
+    def forward_backward() -> None:
+        h = x
+        for _ in range(chain):
+            h = T.tanh(h * y + x)
+        h.backward(seed)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        m.F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return {
+        "op, no grad": (without_grad, 1, 200),
+        "op, recorded": (lambda: x * y, 1, 200),
+        "op, forward + backward": (forward_backward, 3 * chain, 1),
+        "training step 64-32-10, AdamW": (step, 1, 5),
+    }
+
+
+# ---- files, table, figure ----
+
+PARTS: dict[str, Callable[[Any, Clock, bool], Any]] = {
+    "machine": machine,
+    "bandwidth": bandwidth,
+    "fusion": comparison,
+    "host": host,
+}
+
+
+def prefix(simulated: bool) -> str:
+    """How the names of files begin."""
+    return "simulated_" if simulated else ""
+
+
+def named(name: str, simulated: bool) -> str:
+    """What stands in the field "device" of every file: never the name of a GPU for a simulated run."""
+    return "simulated" if simulated else name
+
+
+def failures(part: Any) -> list[str]:
+    """The rows of a part that could not be measured, or whose gradients differ."""
+    rows: Iterable[Row] = part if isinstance(part, list) else ()
+    found = []
+    for row in rows:
+        name = str(row.get("kernel") or row.get("pattern") or row.get("call"))
+        if "error" in row:
+            found.append(f"{name}: {row['error']}")
+        # bfloat16 rounds at 2^-8; a fused run keeps float32 in between, so it may be that much better.
+        elif row.get("difference", 0.0) > (1e-4 if row["dtype"] == "float32" else 5e-2):
+            found.append(f"{name} {row['dtype']}: fused and unfused gradients differ by {row['difference']:.2g}")
+    return found
+
+
+def goal(kernel: str) -> float | None:
+    """The share of the copy bandwidth that a kernel should reach."""
+    fits = [name for name in GOALS if kernel.startswith(name)]
+    return GOALS[max(fits, key=len)] if fits else None
+
+
+def _cell(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def lines(report: Row) -> list[str]:
+    """The report as text: what passed, shares of copy, ratios, host cost."""
+    simulated = report["device"] == "simulated"
+    where = "SIMULATED DEVICE, no GPU; " + NO_TIMING if simulated else report["device"]
+    out = [f"lucid on {where}", ""]
+    for step in report.get("steps", ()):
+        out.append(f"{step['state']:<9}{'' if simulated else format(step['seconds'], '6.1f') + ' s':>9}  "
+                   f"{step['name']:<34}{step['line'][:60]}")
+    copy = (report.get("machine") or {}).get("copy bandwidth")
+    rows = [r for r in report.get("bandwidth") or () if "error" not in r]
+    if rows:
+        shown = NO_TIMING if simulated else f"{copy / 1e12:.2f} TB/s"
+        out += ["", f"share of a device copy ({shown})".ljust(42) + "float32  bfloat16   goal"]
+        for kernel in dict.fromkeys(r["kernel"] for r in rows if goal(r["kernel"]) and "finish" not in r["kernel"]):
+            best = [_best(rows, kernel, dtype) for dtype in ("float32", "bfloat16")]
+            out.append(f"{kernel:<42}{_cell(best[0], '7.0%'):>7}{_cell(best[1], '10.0%'):>10}{goal(kernel):>7.0%}")
+    for title, part, key, columns in (
+        ("backward pass, times the fused one's", "fusion", "pattern",
+         ("unfused / fused", "unfused / fused, eager", "torch / fused", "torch / fused, eager")),
+        ("host, us per call", "host", "call", ("lucid us", "torch us", "torch / lucid")),
+    ):
+        if report.get(part):
+            out += ["", f"{title + (' (' + NO_TIMING + ')' if simulated else ''):<62}" + "  ".join(columns)]
+            for r in report[part]:
+                cells = "  ".join(f"{_cell(r.get(c), '.2f'):>{len(c)}}" for c in columns)
+                out.append(f"{r[key] + ' ' + r.get('dtype', ''):<62}{cells}")
+    out += [f"problem: {text}" for part in PARTS for text in failures(report.get(part))]
+    return [line.rstrip() for line in out]
+
+
+def _best(rows: list[Row], kernel: str, dtype: str) -> float | None:
+    shares = [r["share"] for r in rows if r["kernel"] == kernel and r["dtype"] == dtype and r["judged"]]
+    return max(shares, default=None)
+
+
+def draw(report: Row, path: Path) -> str:
+    """What was drawn, or why not: shares of copy and ratios as a PNG. Needs matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return (
+            "no figure: matplotlib is not installed; draw it on any machine from the JSON files: "
+            "python benchmarks/gpu_report.py summary --out DIR"
+        )
+    simulated = report["device"] == "simulated"
+    rows = [r for r in report.get("bandwidth") or () if "error" not in r]
+    kernels = list(dict.fromkeys(r["kernel"] for r in rows))
+    patterns = [r for r in report.get("fusion") or () if "error" not in r]
+    figure = Figure(figsize=(13, 2 + 0.2 * max(len(kernels), len(patterns))), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for offset, dtype in ((-0.2, "float32"), (0.2, "bfloat16")):
+        shares = [_best(rows, k, dtype) or 0.0 for k in kernels]
+        left.barh([i + offset for i in range(len(kernels))], shares, 0.4, label=dtype)
+    left.set(yticks=range(len(kernels)), yticklabels=kernels, xlim=(0, 1.05), xlabel="share of a device copy")
+    names = [f"{r['pattern']}, {r['dtype']}" for r in patterns]
+    for offset, other in ((-0.2, "unfused / fused"), (0.2, "torch / fused")):
+        ratios = [r.get(other) or 0.0 for r in patterns]
+        right.barh([i + offset for i in range(len(names))], ratios, 0.4, label=other)
+    right.axvline(1.0, color="0.5", linewidth=1)
+    right.set(yticks=range(len(names)), yticklabels=names, xlabel="device time of the backward pass, times fused")
+    for axes in (left, right):
+        axes.invert_yaxis()
+        axes.tick_params(labelsize=7)
+        axes.legend(frameon=False)
+        if simulated:
+            axes.text(0.5, 0.5, "SIMULATED\nno timing", transform=axes.transAxes, ha="center", color="red", size=24)
+    figure.suptitle(lines({"device": report["device"]})[0], color="red" if simulated else "black")
+    figure.savefig(path, dpi=100)
+    return f"figure: {path}"
+
+
+def summary(out: Path, simulated: bool) -> int:
+    """The exit code; prints the table, writes report.json and report.png from what the parts have left."""
+    start = prefix(simulated)
+    files = {name: out / f"{start}{name}.json" for name in (*PARTS, "conformance", "steps")}
+    parts = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
+    if not parts:
+        print(f"gpu_report: there is no {start}machine.json or other part in {out}", file=sys.stderr)
+        return 2
+    names = {part["device"] for part in parts.values()}
+    if len(names) > 1 or ("simulated" in names) != simulated:
+        print(f"gpu_report: {out} holds parts of different devices: {', '.join(sorted(names))}", file=sys.stderr)
+        return 2
+    report: Row = {"device": names.pop(), "simulated": simulated, **{n: p["rows"] for n, p in parts.items()}}
+    (out / f"{start}report.json").write_text(json.dumps(report, indent=1))
+    print("\n".join([*lines(report), draw(report, out / f"{start}report.png")]))
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code: 1 when a row could not be measured or gradients differ."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="+", choices=(*PARTS, "summary"), help="what to measure")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "gpu_check", help="folder for the files")
+    parser.add_argument("--quick", action="store_true", help="float32 and the most important kernels only")
+    args = parser.parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    code = 0
+    for part in args.parts:
+        if part == "summary":
+            code = max(code, summary(args.out, simulator.asked_for()))
+            continue
+        backend: Any = backend_of("cuda")
+        clock = Clock(backend)
+        device = named(backend.properties()["name"], clock.simulated)
+        rows = PARTS[part](backend, clock, args.quick)
+        (args.out / f"{prefix(clock.simulated)}{part}.json").write_text(
+            json.dumps({"device": device, "simulated": clock.simulated, "rows": rows}, indent=1)
+        )
+        print("\n".join(lines({"device": device, part: rows})))
+        print(closing(part, rows, clock.simulated))
+        code = max(code, int(bool(failures(rows))))
+    return code
+
+
+def closing(part: str, rows: Any, simulated: bool) -> str:
+    """The last line of a part: what `ci/gpu_check` shows of it."""
+    bad = len(failures(rows))
+    if part == "machine":
+        return NO_TIMING if simulated else f"copy {rows['copy bandwidth'] / 1e12:.2f} TB/s, torch {rows['torch']}"
+    text = f"{len(rows) - bad} of {len(rows)} rows measured"
+    if part == "bandwidth" and not simulated:
+        below = [r for r in rows if r.get("judged") and goal(r["kernel"]) and r["share"] < goal(r["kernel"])]
+        text += f", {len(below)} below their goal"
+    return f"{text}; {NO_TIMING}" if simulated else text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""What a fused kernel or sweep computes: a trace, the arrays that enter it, and where its results go."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .region import COLUMN, FULL, REPEAT, ROW, SCALAR, Program, Shape, kind_of, repeats
+from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
+
+# Accelerated CPU formulas that read as well on symbols; the others are called on blocks as they are.
+TRACED = frozenset(("relu",))
+
+
+class Body:
+    """Straight-line code on one element, and the arrays around it.
+
+    shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace. results: an expression per output, a
+    number, or None for no gradient. outs: the shape to which each output is summed, None for the region's own; or SUM for its total, as a 0-d array.
+    dtype: of every floating array.
+    """
+
+    __slots__ = ("trace", "shape", "inputs", "kinds", "results", "outs", "dtype", "repeat")
+
+    def __init__(self, trace: Trace, shape: Shape, inputs: list[Any], results: list[Any], outs: list[Any], dtype: Any) -> None:
+        self.trace, self.shape, self.results, self.outs, self.dtype = trace, shape, results, outs, dtype
+        self.inputs = inputs
+        self.kinds = [kind_of(v.shape, shape) for v in inputs]
+        self.repeat = {i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT}
+
+    @property
+    def size(self) -> int:
+        """Elements of the region."""
+        return prod(self.shape)
+
+    def out_kinds(self) -> list[str]:
+        """How each output is written: FULL as it is (and summed later where its shape has no kind of its own), else as sums."""
+        return [FULL if o is None else SCALAR if o == () else {REPEAT: FULL, None: FULL}.get(k := kind_of(o, self.shape), k) or FULL for o in self.outs]
+
+
+def body_of(program: Program, g: Any, device: str) -> Body:
+    """The body of a region's program for the gradient `g`. Raises NoCudaForm where a formula has none (on "cuda")."""
+    trace = Trace()
+    # The gradient of a sum is one number broadcast to the whole shape: it stays one number.
+    uniform = bool(g.size) and not any(g.strides)
+    inputs = [g[(slice(0, 1),) * g.ndim] if uniform else g, *program.values]
+    results = trace_program(program, trace, device)
+    return Body(trace, program.shape, inputs, results, list(program.outs), g.dtype)
+
+
+def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
+    """The symbol (or number, or None) of each output, after the program's formulas ran on symbols: "v0" is the gradient, "v1" ... its values."""
+    F = SymbolNamespace(trace)
+    waiting: list[Any] = [None] * len(program.steps)
+    waiting[0] = Symbol(trace, "v0")
+    outs: list[Any] = [None] * len(program.outs)
+    for k, step in enumerate(program.steps):
+        g = waiting[k]
+        if g is None:
+            continue
+        for formula, sources, results in step.calls:
+            args = [Symbol(trace, f"v{s + 1}", program.values[s].dtype) if what == "value" else s for what, s in sources]
+            for r, goal in zip(_called(formula, step.node.plan.formulas, F, trace, g, args, device), results, strict=True):
+                if goal is None or r is None:
+                    continue
+                where, m = goal
+                box = waiting if where == "node" else outs
+                box[m] = r if box[m] is None else box[m] + r
+                if where == "both":
+                    outs[-1] = outs[m]
+    return outs
+
+
+def _called(formula: Any, generic: list[Any], F: SymbolNamespace, trace: Trace, g: Symbol, args: list[Any], device: str) -> tuple[Any, ...]:
+    opaque = device == "cpu" and formula not in generic and formula.function.__code__.co_name.split(".")[0] not in TRACED
+    if not opaque:
+        try:
+            found = formula.function(F, g, *args)
+            return tuple(found) if formula.shared else (found,)
+        except NoCudaForm:
+            if device != "cpu":
+                raise
+    if formula.shared:
+        raise NoCudaForm("a shared formula")
+    return (trace.apply(formula.function, g, *args),)
+
+
+def finished(body: Body, run: Any, F: Any) -> list[Any]:
+    """The arrays of a body's outputs. run: writes those that need a pass: (body, distinct results, their positions) -> arrays.
+
+    An output that is the gradient itself is handed on, one that was computed for another is shared: as in the unfused walk, where `add` returns its
+    gradient twice.
+    """
+    whole = body.kinds[0] == FULL
+    places: dict[Any, int] = {}
+    order: list[int] = []
+    arrays: list[Any] = [None] * len(body.results)
+    for i, (r, o) in enumerate(zip(body.results, body.outs, strict=True)):
+        if r is None:
+            continue
+        if isinstance(r, Symbol) and r.text == "v0" and o is None and whole:
+            arrays[i] = body.inputs[0]
+            continue
+        key = (r.text if isinstance(r, Symbol) else repr(r), o)
+        if key not in places:
+            places[key] = i
+            order.append(i)
+    if order:
+        found = dict(zip(order, run(body, order), strict=True))
+        for i, (r, o) in enumerate(zip(body.results, body.outs, strict=True)):
+            if r is not None and arrays[i] is None:
+                a = found[places[r.text if isinstance(r, Symbol) else repr(r), o]]
+                arrays[i] = a if o is None or a.shape == o else F.sum_to(a, o) if a.size > 1 or prod(o) > 1 else a.reshape(o)
+    return arrays
+
+
+def row_index(shape: Shape, region: Shape) -> Any:
+    """int [rows of the region] -> row of an array of `shape` that is broadcast to it."""
+    lead = (1,) * (len(region) - len(shape)) + shape[:-1]
+    own = np.arange(prod(lead)).reshape(lead)
+    return np.broadcast_to(own, region[:-1]).reshape(-1)
+
+
+__all__ = ["COLUMN", "FULL", "REPEAT", "ROW", "SCALAR", "Body", "body_of", "finished", "row_index", "trace_program"]
