@@ -51,71 +51,66 @@ class Tensor(TensorMethods):
     # ---- what it is ----
 
     @property
-    def array(self) -> Any:
-        """The raw array (NumPy or CuPy); shares memory with the tensor."""
-        return self.storage.array
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """The size of each dimension."""
-        return self.storage.array.shape
+        return self.array.shape
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one dimension."""
-        return self.storage.array.shape if dim is None else self.storage.array.shape[dim]
+        return self.array.shape if dim is None else self.array.shape[dim]
 
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
-        return self.storage.array.ndim
+        return self.array.ndim
 
     def dim(self) -> int:
         """The number of dimensions."""
-        return self.storage.array.ndim
+        return self.array.ndim
 
     def numel(self) -> int:
         """The number of elements."""
-        return self.storage.array.size
+        return self.array.size
 
     nelement = numel
 
     @property
     def dtype(self) -> Any:
         """The data type: a NumPy dtype."""
-        return self.storage.array.dtype
+        return self.array.dtype
 
     @property
     def device(self) -> Device:
         """The device that holds the data."""
-        return self.storage.backend.device
+        return self.backend.device
 
     @property
     def is_cuda(self) -> bool:
         """Whether the data is on a CUDA device."""
-        return self.storage.backend.device.type == "cuda"
+        return self.backend.device.type == "cuda"
 
     @property
     def itemsize(self) -> int:
         """Bytes per element."""
-        return self.storage.array.itemsize
+        return self.array.itemsize
 
     def element_size(self) -> int:
         """Bytes per element."""
-        return self.storage.array.itemsize
+        return self.array.itemsize
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.storage.array.nbytes
+        return self.array.nbytes
 
     def stride(self, dim: int | None = None) -> Any:
         """Elements between neighbours along each dimension, or along one."""
-        strides = tuple(s // max(self.itemsize, 1) for s in self.storage.array.strides)
+        strides = tuple(s // max(self.itemsize, 1) for s in self.array.strides)
         return strides if dim is None else strides[dim]
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
-        return bool(self.storage.array.flags.c_contiguous)
+        return bool(self.array.flags.c_contiguous)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a real floating one."""
@@ -127,7 +122,7 @@ class Tensor(TensorMethods):
 
     def data_ptr(self) -> int:
         """The address of the first element."""
-        a = self.storage.array
+        a = self.array
         return a.ctypes.data if isinstance(a, np.ndarray) else a.data.ptr
 
     def __len__(self) -> int:
@@ -139,12 +134,12 @@ class Tensor(TensorMethods):
         return id(self)
 
     def __bool__(self) -> bool:
-        if self.storage.array.size != 1:
+        if self.array.size != 1:
             raise LucidError(
                 f"bool: the truth value of a tensor with {self.numel()} elements ({describe(self)}) is "
                 "ambiguous; use .any() or .all()"
             )
-        return bool(self.storage.array.reshape(()))
+        return bool(self.array.reshape(()))
 
     def __float__(self) -> float:
         return float(self.item())
@@ -171,7 +166,7 @@ class Tensor(TensorMethods):
         return bool((self == value).any())
 
     def __repr__(self) -> str:
-        a = self.storage.backend.to_numpy(self.storage.array)
+        a = self.backend.to_numpy(self.array)
         body = (
             np.array2string(a, separator=", ", prefix="tensor(", threshold=1000, precision=4)
             if a.ndim
@@ -196,13 +191,13 @@ class Tensor(TensorMethods):
 
     def item(self) -> Any:
         """The only element as a Python number (waits for the device)."""
-        if self.storage.array.size != 1:
+        if self.array.size != 1:
             raise ShapeError(f"item: expected a tensor with one element, got {describe(self)}; use .tolist()")
-        return self.storage.array.item()
+        return self.array.item()
 
     def tolist(self) -> Any:
         """The elements as nested Python lists."""
-        return self.storage.backend.to_numpy(self.storage.array).tolist()
+        return self.backend.to_numpy(self.array).tolist()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The data as a NumPy array; on the CPU it shares memory with the tensor.
@@ -218,7 +213,7 @@ class Tensor(TensorMethods):
                 )
             if self.is_cuda:
                 raise LucidError(f"numpy: the tensor is on {self.device}; use .cpu().numpy()")
-        return self.storage.backend.to_numpy(self.storage.array)
+        return self.backend.to_numpy(self.array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         a = self.numpy()
@@ -228,7 +223,7 @@ class Tensor(TensorMethods):
         return self.detach().storage.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
-        return self.storage.array.__dlpack_device__()
+        return self.array.__dlpack_device__()
 
     def __reduce__(self) -> Any:
         return _unpickle, (
@@ -246,8 +241,8 @@ class Tensor(TensorMethods):
             )
         found = memo.get(id(self))
         if found is None:
-            backend = self.storage.backend
-            found = _wrap(backend.xp.array(self.storage.array, copy=True), backend, cls=type(self))
+            backend = self.backend
+            found = _wrap(backend.xp.array(self.array, copy=True), backend, cls=type(self))
             found.requires_grad = self.requires_grad
             if self.grad is not None:
                 found.grad = self.grad.detach().clone()
@@ -281,7 +276,7 @@ class Tensor(TensorMethods):
         out = self
         if device is not None:
             target = backend_of(device)
-            if target is not self.storage.backend:
+            if target is not self.backend:
                 out = transfer(out, target)
         if dtype is not None and as_dtype(dtype) is not out.storage.array.dtype:
             out = F.cast(out, as_dtype(dtype))
@@ -334,7 +329,7 @@ class Tensor(TensorMethods):
 
     def detach(self) -> Tensor:
         """The same data without history; shares memory and version with the tensor."""
-        return TensorImpl.from_storage(ViewStorage(self.storage.array, self.storage))
+        return TensorImpl.from_storage(ViewStorage(self.array, self.storage))
 
     def detach_(self) -> Tensor:
         """The tensor itself, cut from its history."""
@@ -461,7 +456,7 @@ PARAMETER[0] = Parameter
 def _wrap(array: Any, backend: Backend, requires_grad: Any = False, cls: Any = Tensor) -> Any:
     """A tensor without history around a raw array."""
     t = TensorImpl.__new__(cls)
-    t.storage = Storage(array, backend)
+    t.array, t.backend, t._storage = array, backend, None
     t.edge = t.grad = t.accumulate = t.base = None
     t.requires_grad = False
     if requires_grad:

@@ -27,15 +27,29 @@ FREED = _Freed()
 
 
 class TensorImpl:
-    """Storage, `requires_grad`, edge into the graph, and `.grad`.
+    """Array, backend, `requires_grad`, edge into the graph, and `.grad`.
 
+    array, backend: the raw array and its device. storage: the array with its version; made when something first needs it (a saved value, a view,
+    an in-place write), since most results never do (bench_overhead: chain no-grad 0.83 -> 0.75 us per op).
     edge: the node (or `Port`) that made this tensor; None for a leaf. accumulate: a leaf's
     AccumulateGrad, once it is used.
     base: for a view, (the tensor viewed, the op, its static arguments).
     """
 
-    __slots__ = ("storage", "requires_grad", "edge", "grad", "accumulate", "base", "__weakref__")
-    storage: Storage | ViewStorage
+    __slots__ = (
+        "array",
+        "backend",
+        "_storage",
+        "requires_grad",
+        "edge",
+        "grad",
+        "accumulate",
+        "base",
+        "__weakref__",
+    )
+    array: Any
+    backend: Any
+    _storage: Storage | ViewStorage | None
     requires_grad: bool
     edge: Node | None
     grad: Any
@@ -58,10 +72,22 @@ class TensorImpl:
     def from_storage(cls, storage: Storage | ViewStorage, edge: Node | None = None) -> Any:
         """A tensor around a storage, made by `edge`."""
         t = cls.tensor_class.__new__(cls.tensor_class)
-        t.storage = storage
+        t._storage, t.array, t.backend = storage, storage.array, storage.backend
         t.edge, t.requires_grad = edge, edge is not None
         t.grad = t.accumulate = t.base = None
         return t
+
+    @property
+    def storage(self) -> Storage | ViewStorage:
+        """The array with its backend and version."""
+        s = self._storage
+        if s is None:
+            s = self._storage = Storage(self.array, self.backend)
+        return s
+
+    @storage.setter
+    def storage(self, storage: Storage | ViewStorage) -> None:
+        self._storage, self.array, self.backend = storage, storage.array, storage.backend
 
     @property
     def grad_fn(self) -> Node | None:

@@ -1,7 +1,7 @@
 """RECORDED: op name -> function on tensors that runs the op and records its node.
 
 Each recorder is generated for its op's signature (template.py), at its first use. The generated function is
-the whole per-op path: read the storages, run the forward, make a Storage and a Tensor, and when an input
+the whole per-op path: read the arrays, run the forward, make a Tensor, and when an input
 requires grad one FuncOp (bench_overhead: record). For ops of one or two tensors the node is built inline,
 once per needs-grad mask; longer ones call `build`. Print `template.source` of an op to see one.
 """

@@ -75,20 +75,19 @@ def _enter(op: Op) -> list[str]:
             )
     lines.append("    try:")
     for i, name in enumerate(t):
-        absent = f" if {name} is not None else NONE" if name in op.optional else ""
-        lines.append(f"        _s{i} = {name}.storage{absent}")
+        absent = f" if {name} is not None else None" if name in op.optional else ""
+        lines.append(f"        _a{i} = {name}.array{absent}")
+    present = next(name for name in t if name not in op.optional)
+    lines.append(f"        _b = {present}.backend")
     lines.append(f"    except AttributeError: return with_tensors(OP, ({', '.join(t)},), ({statics}))")
-    lines += [f"    _a{i} = _s{i}.array" for i in range(len(t))]
-    present = next(i for i, name in enumerate(t) if name not in op.optional)
-    lines.append(f"    _b = _s{present}.backend")
     conditions = []
     ruled = [i for i, name in enumerate(t) if name not in op.mask]
     for i, name in enumerate(t[1:], 1):
-        same_device = f"_s{i}.backend is not _b"
-        conditions.append(f"(_s{i} is not NONE and {same_device})" if name in op.optional else same_device)
+        same_device = f"{name}.backend is not _b"
+        conditions.append(f"({name} is not None and {same_device})" if name in op.optional else same_device)
         if op.dtype is not None and i in ruled[1:]:
             first = f"_d is not _a{i}.dtype"
-            conditions.append(first if name not in op.optional else f"(_s{i} is not NONE and {first})")
+            conditions.append(first if name not in op.optional else f"({name} is not None and {first})")
     if op.dtype is not None and len(ruled) > 1:
         lines.append(f"    _d = _a{ruled[0]}.dtype")
     if conditions:
@@ -115,27 +114,22 @@ def _forward(op: Op) -> list[str]:
 def _new_tensor(op: Op) -> list[str]:
     lines = [
         "    if type(_a) is not ndarray and type(_a) is not _b.ndarray: _a = _b.asarray(_a)",
-        "    _out = new_tensor(Tensor)",
+        "    _out = new_tensor(Tensor); _out.array = _a; _out.backend = _b",
     ]
     statics = "".join(s + ", " for s in op.statics)
     if op.view:
         # A view of contiguous memory is sure to share it, unless the op says "maybe".
         sure = "" if op.view == "maybe" else "_a0.flags.c_contiguous or "
+        x = op.tensors[0]
         lines += [
             f"    if {sure}_b.xp.may_share_memory(_a, _a0):",
-            "        _s = _out.storage = new_view(ViewStorage); _s.array = _a; _s.root = _s0.root; "
-            "_s.backend = _b",
-            f"        _out.base = ({op.tensors[0]}, OP, ({statics}))",
+            "        _s = _out._storage = new_view(ViewStorage); _s.array = _a; _s.backend = _b",
+            f"        _s.root = ({x}._storage or {x}.storage).root; _out.base = ({x}, OP, ({statics}))",
             "        note_view(_s.root, _out)",
-            "    else:",
-            "        _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; "
-            "_s.backend = _b; _s.views = None; _out.base = None",
+            "    else: _out._storage = _out.base = None",
         ]
     else:
-        lines.append(
-            "    _s = _out.storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; "
-            "_s.views = None; _out.base = None"
-        )
+        lines.append("    _out._storage = _out.base = None")
     lines.append("    _out.grad = _out.accumulate = None")
     return lines
 
@@ -144,6 +138,14 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
     """The statements that make the node for one mask."""
     storage = {n: f"_s{i}" for i, n in enumerate(op.tensors)} | {op.outputs[0]: "_s"}
     kept = [storage[n] for n in plan.keep]
+    # Only what is kept needs a storage, that is, a version.
+    made = [f"_s{op.tensors.index(n)} = {n}._storage or {n}.storage" for n in plan.keep if n in op.tensors]
+    if op.outputs[0] in plan.keep:
+        made.append(
+            "_s = _out.storage"
+            if op.view
+            else "_s = _out._storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; _s.views = None"
+        )
     static = [
         f"_a{op.tensors.index(n[:-6])}.{n[-5:]}"
         if n[-6:] in ("_shape", "_dtype") and n[:-6] in op.tensors
@@ -152,6 +154,7 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
     ]
     lines = [f"_n = new_node(FuncOp); _n.plan = plan{mask}; _n.F = _b.F; _n.hooks = None"]
     if kept:
+        lines += made
         lines.append(
             f"_n.saved = ({', '.join(kept)},); _n.versions = ({' + '.join(f'{k}.version' for k in kept)}) "
             f"and ({', '.join(f'{k}.version' for k in kept)},)"
@@ -194,7 +197,9 @@ def source(op: Op, scope: dict[str, Any], plan_of: Callable[[Op, int], Plan]) ->
     if diff and len(t) <= INLINE and not op.optional:
         lines += ["    if _flags:", *_inline(op, diff, scope, plan_of)]
     elif diff:
-        storages = ", ".join(f"_s{i}" for i in range(len(t)))
+        storages = ", ".join(
+            f"NONE if {n} is None else {n}.storage" if n in op.optional else f"{n}._storage or {n}.storage" for n in t
+        )
         statics = "".join(s + ", " for s in op.statics)
         lines += [
             "    if _flags:",

@@ -62,7 +62,8 @@ def build(settings: TextSettings, make: Callable[[int], nn.Module]) -> Task:
 
     def sample() -> str:
         lucid.manual_seed(settings.seed)
-        return write(model, vocabulary.encode("\n"), settings.sample, size, vocabulary.decode)
+        start = vocabulary.encode("\n" if "\n" in vocabulary.characters else text[0])
+        return write(model, start, settings.sample, size, vocabulary.decode)
 
     return Task(model, batch, cross_entropy, measure, zlib.crc32(text.encode()), sample)
 

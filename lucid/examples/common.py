@@ -7,6 +7,7 @@ An example gives a `Task`: its model, a random batch, the loss, and what to meas
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -84,13 +85,11 @@ def train(
     task, low = build(settings), AMP[settings.amp]
     model = task.model
     optimizer = optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
-    warmup = max(settings.steps // 10, 1)
-    schedule = optim.lr_scheduler.OneCycleLR(
-        optimizer, settings.lr, total_steps=settings.steps + 1, pct_start=warmup / (settings.steps + 1)
-    )
+    schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, settings.steps))
     scaler = lucid.amp.GradScaler(settings.device, enabled=settings.amp == "float16")
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "scaler": scaler}
     path = Path(out) / CHECKPOINT
+    path.parent.mkdir(parents=True, exist_ok=True)
     history = restore(path, settings, task, parts) if resume else []
     if not resume:
         save(path, settings, task, parts, history)
@@ -126,6 +125,13 @@ def train(
             loss_sum, started = 0.0, time.perf_counter()
     model.eval()
     return Run(settings, task, history)
+
+
+def rate(step: int, steps: int) -> float:
+    """The share of the highest learning rate: a line up over a tenth of the steps, times half a cosine down
+    to 0.
+    """
+    return min((step + 1) * 10 / steps, 1.0) * 0.5 * (1.0 + math.cos(math.pi * step / steps))
 
 
 # ---- checkpoints ----

@@ -1,4 +1,4 @@
-"""A program on CUDA: its formulas, traced on symbols, become the source of one kernel.
+"""A body on CUDA: its trace becomes the source of one kernel.
 
 Two shapes of kernel. Flat: every array has the region's shape or one element; a grid-stride loop over 16-byte packs. Tiles: something is broadcast along rows or
 summed over them; blocks of (32, 8) threads walk down ranges of rows, as in kernels/bias_grad.cu, and column sums leave as partial sums per
@@ -7,6 +7,7 @@ range that `column_sum_finish` adds in order, so two runs give the same bits. Ea
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -16,8 +17,9 @@ from ..errors import KernelError
 from ..kernel import loader
 from ..kernel.calls import _finish_columns
 from ..kernel.launch import accumulator, launcher
-from .region import COLUMN, FULL, ROW, SCALAR, Program, kind_of
-from .symbols import Symbol, SymbolNamespace, Trace
+from .body import Body, finished
+from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
+from .symbols import Symbol, literal
 
 # Overloads that lucid.cuh does not need itself.
 PRELUDE = """#include "lucid.cuh"
@@ -31,141 +33,126 @@ _failed: set[Any] = set()
 
 
 class Kernel:
-    """The source of a program's kernel, and what it must be given.
+    """The source of a body's kernel.
 
-    inputs: positions of the values, "g" first. outs: kind of each output. tiled: which of the two shapes it has.
+    wanted: positions of the results to compute. written, sums: which of them leave in full, and which as partial sums. tiled: which of the two shapes it
+    has. repeats: the numbers that tell where rows of repeated inputs lie.
     """
 
-    __slots__ = ("source", "tiled", "kinds", "outs")
+    __slots__ = ("source", "tiled", "kinds", "written", "sums", "repeats")
 
-    def __init__(self, program: Program, dtypes: list[Any], uniform: bool) -> None:
-        self.kinds = [SCALAR if uniform else FULL, *program.kinds]
-        # A sum to one number goes through column sums; a sum over the last dimension is written in full and summed after.
-        self.outs = [FULL if o is None else kind_of(o, program.shape) or FULL for o in program.outs]
-        self.tiled = ROW in self.kinds or COLUMN in self.kinds or ROW in self.outs or SCALAR in self.outs
-        trace = Trace()
-        results = _traced(program, trace)
-        self.source = self._tiled(trace, results, dtypes) if self.tiled else self._flat(trace, results, dtypes)
+    def __init__(self, body: Body, wanted: list[int]) -> None:
+        self.kinds = body.kinds
+        outs = [body.out_kinds()[i] for i in wanted]
+        # A sum along the last dimension is written in full and summed after.
+        self.written = [i for i, kind in enumerate(outs) if kind in (FULL, COLUMN)]
+        self.sums = [i for i, kind in enumerate(outs) if kind in (ROW, SCALAR)]
+        self.tiled = bool({ROW, COLUMN, REPEAT} & set(self.kinds)) or ROW in outs
+        self.repeats = [n for i in sorted(body.repeat) for triple in body.repeat[i] for n in triple]
+        results = [_text(body.results[i]) for i in wanted]
+        self.source = self._tiled(body, results) if self.tiled else self._flat(body, results)
 
-    def _parameters(self, dtypes: list[Any]) -> list[str]:
-        names = ["const scalar_t* __restrict__ x0"]
-        names += [f"const {'unsigned char' if d.kind == 'b' else 'scalar_t'}* __restrict__ x{i}" for i, d in enumerate(dtypes, 1)]
-        names += [f"scalar_t* __restrict__ o{i}" for i, kind in enumerate(self.outs) if kind in (FULL, COLUMN)]
-        return names + [f"accum_t* __restrict__ sum{i}" for i, kind in enumerate(self.outs) if kind in (ROW, SCALAR)]
+    def _parameters(self, body: Body) -> list[str]:
+        names = [f"const {'unsigned char' if x.dtype.kind == 'b' else 'scalar_t'}* __restrict__ x{i}" for i, x in enumerate(body.inputs)]
+        names += [f"scalar_t* __restrict__ o{i}" for i in self.written]
+        names += [f"accum_t* __restrict__ sum{i}" for i in self.sums]
+        return names + [f"i64 {n}{i}_{j}" for i in sorted(body.repeat) for j in range(len(body.repeat[i])) for n in ("div", "mod", "step")]
 
-    def _value(self, i: int, dtypes: list[Any], one: bool, index: str, row: str, column: str) -> tuple[str, str]:
+    def _value(self, body: Body, i: int, one: bool, index: str) -> tuple[str, str]:
         """(statement before the loop over a pack, expression of element k) for input i."""
-        kind, is_mask = self.kinds[i], i > 0 and dtypes[i - 1].kind == "b"
-        place = {FULL: index, ROW: column, COLUMN: row, SCALAR: "0"}[kind]
-        if is_mask:
-            return "", f"(bool)x{i}[{place}{'' if kind in (COLUMN, SCALAR) else ' + k'}]"
-        if kind in (COLUMN, SCALAR) or one:
-            return "", f"up(x{i}[{place}{' + k' if one and kind in (FULL, ROW) else ''}])"
+        kind, x = self.kinds[i], body.inputs[i]
+        single = kind in (COLUMN, SCALAR) or kind == REPEAT and x.shape[-1] == 1
+        place = {FULL: index, ROW: "c", COLUMN: "r", SCALAR: "0", REPEAT: f"q{i}" if single else f"q{i} * cols + c"}[kind]
+        if x.dtype.kind == "b":
+            return "", f"(bool)x{i}[{place}{'' if single else ' + k'}]"
+        if single or one:
+            return "", f"up(x{i}[{place}{'' if single else ' + k'}])"
         return f"const pack p{i} = load(x{i}, {place});", f"up(p{i}.v[k])"
 
-    def _body(self, trace: Trace, results: list[str], dtypes: list[Any], one: bool, index: str, row: str, column: str, indent: str) -> list[str]:
-        values = [self._value(i, dtypes, one, index, row, column) for i in range(len(self.kinds))]
-        lines = [before for before, _ in values if before]
-        full = [i for i, kind in enumerate(self.outs) if kind in (FULL, COLUMN)]
-        sums = [i for i, kind in enumerate(self.outs) if kind in (ROW, SCALAR)]
-        lines += [f"pack z{i};" for i in full if not one]
+    def _body(self, body: Body, results: list[str], one: bool, index: str, indent: str) -> list[str]:
+        lines = []
+        for i in sorted(body.repeat):
+            row = " + ".join(f"r / div{i}_{j} % mod{i}_{j} * step{i}_{j}" for j in range(len(body.repeat[i]))) or "0"
+            lines.append(f"const i64 q{i} = {row};")
+        used = {i for i in range(len(self.kinds)) if any(re.search(rf"\bv{i}\b", t) for t in (*body.trace.lines, *results))}
+        values = {i: self._value(body, i, one, index) for i in sorted(used)}
+        lines += [before for before, _ in values.values() if before]
+        lines += [f"pack z{i};" for i in self.written if not one]
         lines.append("{ const int k = 0;" if one else "EACH(k) {")
-        lines += [f"  const {'bool' if i > 0 and dtypes[i - 1].kind == 'b' else 'accum_t'} v{i} = {text};" for i, (_, text) in enumerate(values)]
-        lines += [f"  {line}" for line in trace.lines]
-        lines += [f"  o{i}[{index}] = down({results[i]});" if one else f"  z{i}.v[k] = down({results[i]});" for i in full]
-        lines += [f"  s{i}[k] += {results[i]};" for i in sums]
+        lines += [f"  const {'bool' if body.inputs[i].dtype.kind == 'b' else 'accum_t'} v{i} = {text};" for i, (_, text) in values.items()]
+        lines += [f"  {line}" for line in body.trace.lines]
+        lines += [f"  o{i}[{index}] = down({results[i]});" if one else f"  z{i}.v[k] = down({results[i]});" for i in self.written]
+        lines += [f"  s{i}{'[k]' if self.tiled else ''} += {results[i]};" for i in self.sums]
         lines.append("}")
-        lines += [f"store(o{i}, {index}, z{i});" for i in full if not one]
+        lines += [f"store(o{i}, {index}, z{i});" for i in self.written if not one]
         return [indent + line for line in lines]
 
-    def _flat(self, trace: Trace, results: list[str], dtypes: list[Any]) -> str:
-        packs = self._body(trace, results, dtypes, False, "i", "", "", "    ")
-        tail = self._body(trace, results, dtypes, True, "i", "", "", "    ")
-        return "\n".join([PRELUDE, f"KERNEL __launch_bounds__(256) fused({', '.join(self._parameters(dtypes))}, i64 n) {{",
-                          "  FOR_PACKS(i, n) {", *packs, "  }", "  FOR_TAIL(i, n) {", *tail, "  }", "}"])
-
-    def _tiled(self, trace: Trace, results: list[str], dtypes: list[Any]) -> str:
-        sums = [i for i, kind in enumerate(self.outs) if kind in (ROW, SCALAR)]
-        body = self._body(trace, results, dtypes, False, "r * cols + c", "r", "c", "      ")
+    def _flat(self, body: Body, results: list[str]) -> str:
+        packs = self._body(body, results, False, "i", "    ")
+        tail = self._body(body, results, True, "i", "    ")
         finish = []
-        for i in sums:
+        for i in self.sums:
+            finish += ["  __syncthreads();", f"  s{i} = warp_sum(s{i});", f"  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = s{i};", "  __syncthreads();",
+                       "  if (threadIdx.x == 0) {", f"    for (int w = 1; w < 8; w++) s{i} += shared[w];", f"    sum{i}[blockIdx.x] = s{i};", "  }"]
+        return "\n".join([PRELUDE, f"KERNEL __launch_bounds__(256) fused({', '.join(self._parameters(body))}, i64 n) {{",
+                          *(["  __shared__ accum_t shared[8];"] if self.sums else []), *[f"  accum_t s{i} = 0;" for i in self.sums],
+                          "  FOR_PACKS(i, n) {", *packs, "  }", "  FOR_TAIL(i, n) {", *tail, "  }", *finish, "}"])
+
+    def _tiled(self, body: Body, results: list[str]) -> str:
+        lines = self._body(body, results, False, "r * cols + c", "      ")
+        finish = []
+        for i in self.sums:
             finish += [f"  {{ accum_pack mine; EACH(k) mine.v[k] = s{i}[k];", "    __syncthreads();", "    shared[threadIdx.y][threadIdx.x] = mine;", "    __syncthreads();",
                        "    if (threadIdx.y == 0 && c < cols) {", "      for (int y = 1; y < 8; y++) { const accum_pack other = shared[y][threadIdx.x]; EACH(k) mine.v[k] += other.v[k]; }",
                        f"      store(sum{i}, blockIdx.y * cols + c, mine);", "    }", "  }"]
-        return "\n".join([PRELUDE, f"KERNEL __launch_bounds__(256) fused({', '.join(self._parameters(dtypes))}, i64 rows, i64 cols) {{",
-                          *(["  __shared__ accum_pack shared[8][32];"] if sums else []),
+        return "\n".join([PRELUDE, f"KERNEL __launch_bounds__(256) fused({', '.join(self._parameters(body))}, i64 rows, i64 cols) {{",
+                          *(["  __shared__ accum_pack shared[8][32];"] if self.sums else []),
                           "  const i64 c = ((i64)blockIdx.x * 32 + threadIdx.x) * PACK;",
                           "  const i64 each = (rows + gridDim.y - 1) / gridDim.y, r0 = blockIdx.y * each, r1 = min(rows, r0 + each);",
-                          *[f"  accum_t s{i}[PACK] = {{}};" for i in sums],
-                          "  if (c < cols) {", "    for (i64 r = r0 + threadIdx.y; r < r1; r += 8) {", *body, "    }", "  }", *finish, "}"])
+                          *[f"  accum_t s{i}[PACK] = {{}};" for i in self.sums],
+                          "  if (c < cols) {", "    for (i64 r = r0 + threadIdx.y; r < r1; r += 8) {", *lines, "    }", "  }", *finish, "}"])
 
 
-def _traced(program: Program, trace: Trace) -> list[str]:
-    """The expression of each output, after the program's formulas ran on symbols. Raises NoCudaForm."""
-    F = SymbolNamespace(trace)
-    waiting: list[Any] = [None] * len(program.steps)
-    waiting[0] = Symbol(trace, "v0")
-    outs: list[Any] = [None] * len(program.outs)
-    for k, step in enumerate(program.steps):
-        g = waiting[k]
-        for formula, sources, results in step.calls:
-            args = [Symbol(trace, f"v{s + 1}", program.values[s].dtype) if what == "value" else s for what, s in sources]
-            found = formula.function(F, g, *args)
-            for r, goal in zip(found if formula.shared else (found,), results, strict=True):
-                if goal is None or r is None:
-                    continue
-                where, m = goal
-                box = waiting if where == "node" else outs
-                box[m] = r if box[m] is None else box[m] + r
-                if where == "both":
-                    outs[-1] = outs[m]
-    return [o.text if isinstance(o, Symbol) else f"accum_t({o!r})" for o in outs]
+def _text(result: Any) -> str:
+    return result.text if isinstance(result, Symbol) else literal(result)
 
 
-def obstacle(program: Program, g: Any) -> str | None:
-    """Why this device runs the parts one by one, or None: element types that do not agree."""
-    for v in program.values:
-        if v.dtype != g.dtype and v.dtype.kind != "b":
-            return "dtypes"
-    return None if g.dtype.name in loader.MACRO else "dtypes"
+def run(body: Body, F: Any) -> list[Any]:
+    """The arrays of a body's outputs: one launch, and a small one where sums are finished."""
+    return finished(body, lambda b, wanted: _launch(b, wanted, F), F)
 
 
-def run(program: Program, g: Any, F: Any) -> list[Any]:
-    """The gradients of a program's outputs for the gradient `g` of its head: one launch, and a small one where sums are finished."""
+def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     launch = launcher(F.backend)
-    uniform = bool(g.size) and not any(g.strides)
-    g = g[(slice(0, 1),) * g.ndim] if uniform else F.backend.xp.ascontiguousarray(g)
-    dtypes = [v.dtype for v in program.values]
-    kernel = Kernel(program, dtypes, uniform)
-    cols = program.shape[-1] if program.shape else 1
-    size = int(np.prod(program.shape, dtype=np.int64))
-    arrays = [g, *program.values]
-    scalar = kernel.tiled and cols % (16 // g.dtype.itemsize) or any(launch.address(a) % 16 for a, k in zip(arrays, kernel.kinds, strict=True) if k in (FULL, ROW))
-    defines = ("LUCID_SCALAR",) if scalar else ()
-    function = _compiled(F.backend, kernel.source, g.dtype.name, defines)
-    outs = [launch.empty(program.shape, g.dtype) if kind in (FULL, COLUMN) else None for kind in kernel.outs]
-    arguments = [*arrays, *(o for o in outs if o is not None)]
-    pack = 1 if scalar else 16 // g.dtype.itemsize
+    if body.kinds[0] == FULL and not body.inputs[0].flags.c_contiguous:
+        body.inputs[0] = F.backend.xp.ascontiguousarray(body.inputs[0])
+    kernel = Kernel(body, wanted)
+    cols = body.shape[-1] if body.shape else 1
+    size, dtype = body.size, body.dtype
+    if not size:
+        return [launch.zeros(body.shape if i in kernel.written else body.outs[w], dtype) for i, w in enumerate(wanted)]
+    packed = [a for a, k in zip(body.inputs, body.kinds, strict=True) if k in (FULL, ROW) or k == REPEAT and a.shape[-1] != 1]
+    scalar = kernel.tiled and cols % (16 // dtype.itemsize) or any(launch.address(a) % 16 for a in packed if a.dtype == dtype)
+    pack = 1 if scalar else 16 // dtype.itemsize
+    function = _compiled(F.backend, kernel.source, dtype.name, ("LUCID_SCALAR",) if scalar else ())
+    found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
+    wide = accumulator(dtype)
+    numbers = [np.int64(n) for n in kernel.repeats]
     if not kernel.tiled:
         blocks = max(1, min(-(-size // (256 * pack)), 32 * launch.sms))
-        function((blocks,), (256,), (*arguments, np.int64(size)))
-        return outs
-    rows = size // cols
-    tiles = -(-cols // (32 * pack))
-    ranges = max(1, min(-(-rows // 32), -(-4 * launch.sms // tiles)))
-    partials = {i: launch.empty((ranges, cols), accumulator(g.dtype)) for i, kind in enumerate(kernel.outs) if kind in (ROW, SCALAR)}
-    function((tiles, ranges), (32, 8), (*arguments, *partials.values(), np.int64(rows), np.int64(cols)))
-    for i, partial in partials.items():
-        outs[i] = _finish_columns(launch, partial, 1, ranges, cols, g.dtype)[0]
-    return [_summed(F, o, kind, program.outs[i]) for i, (o, kind) in enumerate(zip(outs, kernel.outs, strict=True))]
-
-
-def _summed(F: Any, out: Any, kind: str, shape: Any) -> Any:
-    if kind == COLUMN:
-        return F.sum_to(out, shape)
-    if kind == SCALAR:
-        return F.sum(out, None, False).reshape(shape)
-    return out if shape is None else out.reshape(shape)
+        partial = {i: launch.empty(blocks, wide) for i in kernel.sums}
+        function((blocks,), (256,), (*body.inputs, *found.values(), *partial.values(), *numbers, np.int64(size)))
+        found |= {i: F.sum(p, None, False).astype(dtype, copy=False) for i, p in partial.items()}
+    else:
+        rows, tiles = size // cols, -(-cols // (32 * pack))
+        ranges = max(1, min(-(-rows // 32), -(-4 * launch.sms // tiles)))
+        partial = {i: launch.empty((ranges, cols), wide) for i in kernel.sums}
+        function((tiles, ranges), (32, 8), (*body.inputs, *found.values(), *partial.values(), *numbers, np.int64(rows), np.int64(cols)))
+        for i, p in partial.items():
+            sums = _finish_columns(launch, p, 1, ranges, cols, dtype)[0]
+            found[i] = sums if body.out_kinds()[wanted[i]] == ROW else F.sum(sums, None, False)
+    shapes = [None if i in kernel.written else body.outs[w] for i, w in enumerate(wanted)]
+    return [found[i] if shape is None else found[i].reshape(shape) for i, shape in enumerate(shapes)]
 
 
 def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...]) -> Any:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..autograd.engine import _collect
 from ..autograd.impl import TensorImpl, gradient_edge
 from ..autograd.node import FuncOp, Node
@@ -87,13 +89,13 @@ def _row(group: Group) -> Row:
         return Row(group.name, len(group.parts), None, None, None, "its size is known when it runs")
     program = Program(region, shape, region.nodes[0].F.backend.name)
     least = RUN_SIZE[region.nodes[0].F.backend.name]
-    note = program.obstacle() or (f"below {least} elements: runs unfused" if prod(shape) < least else "")
-    itemsize = next((v.dtype.itemsize for v in program.values), 4)
+    dtype = next((v.dtype for v in program.values if v.dtype.kind != "b"), np.dtype("float32"))
+    note = program.obstacle(dtype) or (f"below {least} elements: runs unfused" if prod(shape) < least else "")
     try:
         lines, uses = _traced(program)
     except NoCudaForm as why:
         return Row(group.name, len(group.parts), shape, None, None, note or f"no CUDA form: {why}")
-    size = prod(shape) * itemsize
+    size = prod(shape) * dtype.itemsize
     full = sum(k == FULL for k in program.kinds) + 1 + len(program.outs)
     # Unfused every operation is a launch that reads its arrays and writes one.
     return Row(group.name, len(group.parts), shape, (lines, 1 + any(o is not None and o != shape for o in program.outs)), ((uses + lines) * size, full * size), note)

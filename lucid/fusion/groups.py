@@ -7,6 +7,7 @@ from typing import Any
 from ..autograd.node import FuncOp, Node
 from ..errors import KernelError, LucidError
 from . import sweep
+from .body import body_of
 from .patterns import RUN_SIZE, Pattern
 from .region import Program, Region
 from .stats import count_fallback, count_fused
@@ -100,7 +101,7 @@ class RunGroup(Group):
         if g.size < RUN_SIZE[head.F.backend.name]:
             return self._parts(g, "too small")
         program = Program(self.region, g.shape, head.F.backend.name)
-        reason = program.obstacle() or (_cuda().obstacle(program, g) if head.F.backend.name == "cuda" else None)
+        reason = program.obstacle(g.dtype)
         if reason is not None:
             return self._parts(g, reason)
         try:
@@ -120,15 +121,18 @@ class RunGroup(Group):
 
     def _sweep(self, program: Program, g: Any) -> Any:
         F, tail = self.parts[0].F, self.region.tail
-        run = sweep.run if F.backend.name == "cpu" else _cuda().run
+        device = F.backend.name
+
+        def run() -> list[Any]:
+            return (sweep if device == "cpu" else _cuda()).run(body_of(program, g, device), F)
         if tail is None:
-            return run(program, g, F)
+            return run()
         # The bias gradient is the sum of what enters `linear` over its rows: it joins the sweep as a second output of shape [out].
         plan = tail.plan
         bias = "bias" in plan.targets and len(program.shape) > 1 and program.outs == [None]
         if bias:
             _add_row_output(program)
-        found = run(program, g, F)
+        found = run()
         dz = found[0]
         named: dict[str, Any] = dict(zip(plan.keep, (s.array for s in tail.saved or ()), strict=True))
         named |= dict(zip(plan.static, tail.static, strict=True)) if plan.static else {}

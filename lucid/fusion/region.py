@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ..autograd.node import FuncOp, Node
@@ -9,7 +10,9 @@ from ..autograd.plan import NONE, Plan
 from ..ops.registry import Formula
 
 Shape = tuple[int, ...]
-FULL, ROW, COLUMN, SCALAR = "full", "row", "column", "scalar"
+# Of the gradient and of every saved floating array of a group, all the same.
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+FULL, ROW, COLUMN, SCALAR, REPEAT = "full", "row", "column", "scalar", "repeat"
 
 
 class Region:
@@ -71,12 +74,12 @@ def may_pass(n: FuncOp, k: int) -> bool:
 
 
 def kind_of(shape: Shape, region: Shape) -> str | None:
-    """How an array of `shape` lies beside the region: FULL, ROW (along the last dimension only), COLUMN (constant along it), SCALAR, or None."""
+    """How an array of `shape` lies beside the region: FULL, ROW (along the last dimension only), COLUMN (constant along it), SCALAR, REPEAT (its rows
+    come again: see `repeats`), or None where it cannot be broadcast.
+    """
     if shape == region:
         return FULL
-    size = 1
-    for n in shape:
-        size *= n
+    size = prod(shape)
     if size == 1:
         return SCALAR
     if len(shape) > len(region) or not region:
@@ -86,7 +89,29 @@ def kind_of(shape: Shape, region: Shape) -> str | None:
         return ROW
     if padded[-1] == 1 and padded[:-1] == region[:-1]:
         return COLUMN
-    return None
+    return REPEAT if all(n in (1, m) for n, m in zip(padded, region, strict=True)) else None
+
+
+def repeats(shape: Shape, region: Shape) -> tuple[tuple[int, int, int], ...]:
+    """((divisor, modulus, stride), ...): row r of the region reads row sum((r / divisor % modulus) * stride) of an array of `shape`.
+
+    One entry per maximal range of dimensions that the array has: a mask [B, 1, 1, S] beside scores [B, H, L, S] has one, (H L, B, 1).
+    """
+    lead = ((1,) * (len(region) - len(shape)) + shape)[:-1]
+    ranges: list[tuple[int, int, int]] = []
+    below, stride, joined = 1, 1, False
+    for own, n in zip(reversed(lead), reversed(region[:-1]), strict=True):
+        if n != 1:
+            if own != 1:
+                if joined:
+                    divisor, modulus, first = ranges[-1]
+                    ranges[-1] = (divisor, modulus * own, first)
+                else:
+                    ranges.append((below, own, stride))
+                stride *= own
+            joined = own != 1
+        below *= n
+    return tuple(ranges)
 
 
 class Step:
@@ -145,12 +170,15 @@ class Program:
         self.kinds = [kind_of(v.shape, shape) for v in self.values]
         self.outs = [target_shape(n, k) for n, k, _ in region.outputs]
 
-    def obstacle(self) -> str | None:
-        """Why the program cannot run on these arrays, or None."""
+    def obstacle(self, dtype: Any) -> str | None:
+        """Why the program cannot run on these arrays, or None. dtype: of the gradient of its head."""
+        if dtype.name not in DTYPES:
+            return "dtypes"
         for v, kind in zip(self.values, self.kinds, strict=True):
+            if v.dtype != dtype and v.dtype.kind != "b":
+                return "dtypes"
             if kind is None:
                 return "broadcast"
-            if kind in (FULL, COLUMN) and not v.flags.c_contiguous:
+            if kind != SCALAR and not v.flags.c_contiguous:
                 return "non-contiguous"
         return None
-

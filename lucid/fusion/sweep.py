@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from .region import COLUMN, FULL, ROW, SCALAR, Program, kind_of
+from .body import Body, finished, row_index
+from .numpy_code import compiled
+from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
 # Elements per block: 512 KB of float32, so that a formula's temporaries stay in cache and a thread holds the interpreter lock
 # rarely enough for two to pay (five operations on 10M elements: 14.7 ms in blocks of 64k on one thread, 14.8 on two; of 128k 15.6 and 9.2).
@@ -33,130 +34,117 @@ def pool() -> Any:
     return _pool
 
 
-def _column_sums(a: Any) -> Any:
-    """Sum over rows, accumulated in float32 at least."""
-    return np.add.reduce(a, 0, dtype=np.float32 if a.dtype.itemsize == 2 else None)
-
-
 class Sweep:
-    """One execution of a program: arrays as [rows, width] views, output buffers, and partial sums per thread."""
+    """One execution of a body: its inputs as [rows, width] views, the outputs, and partial sums per thread.
 
-    def __init__(self, program: Program, g: Any, F: Any) -> None:
-        self.program, self.F = program, F
-        shape = program.shape
-        size = prod(shape)
-        flat = all(k in (FULL, SCALAR) for k in program.kinds) and all(
-            o is None or o == shape or prod(o) == 1 for o in program.outs
+    wanted: positions of the results to compute. Where nothing lies along rows or columns alone the region is one row, cut into blocks.
+    """
+
+    def __init__(self, body: Body, wanted: list[int], F: Any) -> None:
+        self.body, self.F, self.wanted = body, F, wanted
+        every = body.out_kinds()
+        self.kinds = [every[i] for i in wanted]
+        self.flat = not body.shape or all(k in (FULL, SCALAR) for k in (*body.kinds, *self.kinds))
+        self.width = body.size if self.flat else body.shape[-1]
+        self.rows = 1 if self.flat else body.size // max(self.width, 1)
+        self.inputs = [self._place(v, k) for v, k in zip(body.inputs, body.kinds, strict=True)]
+        self.index = {i: row_index(body.inputs[i].shape, body.shape) for i in body.repeat}
+        low = body.dtype.itemsize == 2
+        self.work = np.dtype("float32") if low else body.dtype
+        axes = {FULL: "c" if self.flat else "cr", ROW: "c", COLUMN: "r", SCALAR: ""}
+        self.code = compiled(
+            body.trace,
+            [axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r" for v, k in zip(body.inputs, body.kinds, strict=True)],
+            [low and v.dtype == body.dtype for v in body.inputs],
+            axes[FULL],
+            [body.results[i] for i in wanted],
+            [k == FULL for k in self.kinds],
+            not low,
         )
-        self.width = size if flat else shape[-1]
-        self.rows = 1 if flat else size // max(self.width, 1)
-        self.flat = flat
-        # The gradient of a sum is one number broadcast to the whole shape: it stays one number.
-        uniform = g.size and not any(g.strides)
-        self.g = np.asarray(g[(0,) * g.ndim]) if uniform else np.ascontiguousarray(g).reshape(self._view(FULL))
-        self.values = [self._place(v, k) for v, k in zip(program.values, program.kinds, strict=True)]
-        self.outs: list[Any] = [None] * len(program.outs)
-        self.views: list[Any] = [None] * len(program.outs)
-        self.kinds = [FULL if o is None else kind_of(o, shape) or FULL for o in program.outs]
-        self.partial: list[dict[int, Any]] = []
+        self.outs = [np.empty(body.shape, body.dtype) if k == FULL else None for k in self.kinds]
+        self.views = [o.reshape(self._view(FULL)) for o in self.outs if o is not None]
 
     def _view(self, kind: str) -> tuple[int, ...]:
         if self.flat:
             return (self.width,)
-        return {FULL: (self.rows, self.width), ROW: (1, self.width), COLUMN: (self.rows, 1), SCALAR: (1, 1)}[kind]
+        return {FULL: (self.rows, self.width), ROW: (1, self.width), COLUMN: (self.rows, 1)}[kind]
 
     def _place(self, v: Any, kind: str) -> Any:
-        return v.reshape(()) if kind == SCALAR else v.reshape(self._view(kind))
+        if kind == SCALAR:
+            return v.reshape(())
+        return v.reshape(-1, v.shape[-1]) if kind == REPEAT else v.reshape(self._view(kind))
 
     def run(self) -> list[Any]:
-        """The gradients of the outputs, in the shapes that their edges expect."""
+        """The arrays of the wanted results; sums in the shapes of their outputs."""
         n = self.width if self.flat else self.rows
-        step = BLOCK if self.flat else max(1, BLOCK // max(self.width, 1))
-        shape = self.program.shape
-        # The first block tells the dtypes of the outputs.
-        first = self._block(0, min(step, n))
-        size = self.rows * self.width
-        for i, (r, kind) in enumerate(zip(first, self.kinds, strict=True)):
-            if kind in (FULL, COLUMN):
-                # An array of its own in the final shape: a view of one would be copied by AccumulateGrad.
-                self.outs[i] = np.empty(shape if kind == FULL else self.program.outs[i], self._dtype(r))
-                self.views[i] = self.outs[i].reshape(self._view(kind))
-        sums: dict[int, Any] = {}
-        self._store(first, 0, min(step, n), sums)
-        self.partial = [sums]
-        rest = range(step, n, step)
-        threads = pool() if size >= THREADED and len(rest) > 1 else None
+        step = max(1, BLOCK // (1 if self.flat else max(self.width, 1)))
+        blocks = range(0, n, step)
+        threads = pool() if self.body.size >= THREADED and len(blocks) > 1 else None
+        parts = [blocks]
+        if threads is not None:
+            share = -(-len(blocks) // _threads)
+            parts = [blocks[i : i + share] for i in range(0, len(blocks), share)]
+        partial: list[dict[int, Any]] = [{} for _ in parts]
         if threads is None:
-            self._range(rest, step, n, sums)
+            self._range(blocks, step, n, partial[0])
         else:
-            share = -(-len(rest) // _threads)
-            parts = [rest[i : i + share] for i in range(0, len(rest), share)]
-            self.partial += [{} for _ in parts]
-            # The sums of the parts are added in their order: two runs give the same bits.
-            list(threads.map(lambda a: self._range(a[0], step, n, a[1]), zip(parts, self.partial[1:], strict=True)))
-        return [self._result(i) for i in range(len(self.outs))]
-
-    def _dtype(self, r: Any) -> Any:
-        # bfloat16 (a dtype of ml_dtypes, number 256 and up) becomes float32 beside a Python number.
-        return self.g.dtype if self.g.dtype.num >= 256 else r.dtype
+            list(threads.map(lambda a: self._range(a[0], step, n, a[1]), zip(parts, partial, strict=True)))
+        return [self._result(k, partial) for k in range(len(self.wanted))]
 
     def _range(self, starts: range, step: int, n: int, sums: dict[int, Any]) -> None:
+        """Nothing; computes the blocks that start at `starts`, with scratch of its own."""
+        code, size = self.code, step if self.flat else step * self.width
+        scratch = [np.empty(size, self.work) for _ in range(code.scratch)]
+        masks = [np.empty(size, bool) for _ in range(code.masks)]
+        shape: Any = None
         with np.errstate(all="ignore"):
             for i in starts:
-                self._store(self._block(i, min(i + step, n)), i, min(i + step, n), sums)
+                j = min(i + step, n)
+                if shape is None or shape[0] != j - i:
+                    shape = (j - i,) if self.flat else (j - i, self.width)
+                    m = (j - i) * (1 if self.flat else self.width)
+                    S, M = ([a[:m].reshape(shape) for a in group] for group in (scratch, masks))
+                V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
+                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M)
+                if found:
+                    self._add(found, shape, sums)
 
-    def _slice(self, v: Any, i: int, j: int) -> Any:
+    def _slice(self, k: int, v: Any, i: int, j: int) -> Any:
+        if k in self.index:
+            rows = self.index[k][i:j]
+            first = rows[0]
+            return v[first : first + j - i] if np.array_equal(rows, np.arange(first, first + j - i)) else v[rows]
         return v[i:j] if v.ndim and (self.flat or v.shape[0] == self.rows) else v
 
-    def _block(self, i: int, j: int) -> list[Any]:
-        """The outputs of one block."""
-        program, F = self.program, self.F
-        values = [self._slice(v, i, j) for v in self.values]
-        waiting: list[Any] = [None] * len(program.steps)
-        waiting[0] = self._slice(self.g, i, j)
-        outs: list[Any] = [None] * len(self.outs)
-        for k, step in enumerate(program.steps):
-            g = waiting[k]
-            waiting[k] = None
-            for formula, sources, results in step.calls:
-                args = [values[s] if what == "value" else s for what, s in sources]
-                found = formula.function(F, g, *args)
-                for r, goal in zip(found if formula.shared else (found,), results, strict=True):
-                    if goal is None or r is None:
-                        continue
-                    where, m = goal
-                    box = waiting if where == "node" else outs
-                    box[m] = r if box[m] is None else box[m] + r
-                    if where == "both":
-                        outs[-1] = outs[m]
-        return outs
-
-    def _store(self, results: list[Any], i: int, j: int, sums: dict[int, Any]) -> None:
-        for k, (r, kind) in enumerate(zip(results, self.kinds, strict=True)):
-            if kind == FULL:
-                self.views[k][i:j] = r
-                continue
-            if not self.flat:
-                r = np.broadcast_to(r, (j - i, self.width))
-            elif kind == SCALAR:
-                r = np.broadcast_to(r, (j - i,))
+    def _add(self, found: Any, shape: tuple[int, ...], sums: dict[int, Any]) -> None:
+        """Nothing; adds a block's results that are wanted as sums. COLUMN sums of different blocks are different elements."""
+        for k, r in zip((k for k, kind in enumerate(self.kinds) if kind != FULL), found, strict=True):
+            r = np.asarray(r)
+            kind = self.kinds[k]
+            if r.shape != shape:
+                r = np.broadcast_to(r, shape)
             if kind == COLUMN:
-                self.views[k][i:j] = np.add.reduce(r, 1, keepdims=True)
-            else:
-                part = _column_sums(r) if kind == ROW else np.add.reduce(r, None, dtype=np.float32 if r.dtype.itemsize == 2 else None)
-                sums[k] = (part, r.dtype) if k not in sums else (sums[k][0] + part, r.dtype)
+                sums.setdefault(k, []).append(np.add.reduce(r, 1))
+                continue
+            part = np.add.reduce(r, 0 if kind == ROW else None)
+            sums[k] = part if k not in sums else sums[k] + part
 
-    def _result(self, k: int) -> Any:
-        kind, shape = self.kinds[k], self.program.outs[k]
-        if kind in (FULL, COLUMN):
+    def _result(self, k: int, partial: list[dict[int, Any]]) -> Any:
+        """The output, sums added in the order of their blocks: two runs give the same bits."""
+        if self.kinds[k] == FULL:
             return self.outs[k]
-        total, dtype = None, None
-        for part in self.partial:
-            if k in part:
-                total, dtype = (part[k][0] if total is None else total + part[k][0]), part[k][1]
-        return np.asarray(total, self.g.dtype if self.g.dtype.num >= 256 else dtype).reshape(shape)
+        shape, dtype = self.body.outs[self.wanted[k]], self.body.dtype
+        parts = [p[k] for p in partial if k in p]
+        if not parts:
+            return np.zeros(shape, dtype)
+        if self.kinds[k] == COLUMN:
+            return np.concatenate([a for p in parts for a in p]).astype(dtype).reshape(shape)
+        total = parts[0]
+        for p in parts[1:]:
+            total = total + p
+        return np.asarray(total, dtype).reshape(shape)
 
 
-def run(program: Program, g: Any, F: Any) -> list[Any]:
-    """The gradients of a program's outputs for the gradient `g` of its head."""
-    return Sweep(program, g, F).run()
+def run(body: Body, F: Any) -> list[Any]:
+    """The arrays of a body's outputs."""
+    return finished(body, lambda b, wanted: Sweep(b, wanted, F).run(), F)

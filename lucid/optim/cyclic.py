@@ -11,10 +11,6 @@ from .optimizer import Optimizer
 from .schedule import LRScheduler, per_group
 
 
-def _momentum(group: dict[str, Any]) -> float:
-    return group["betas"][0] if "betas" in group else group["momentum"]
-
-
 def _set_momentum(group: dict[str, Any], value: float) -> None:
     if "betas" in group:
         group["betas"] = (value, *group["betas"][1:])

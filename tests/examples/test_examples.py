@@ -132,7 +132,7 @@ def test_own_text(tmp_path):
     )
     assert run.history[-1]["test_loss"] < 0.3
     assert "abcdabcd" in run.task.sample()
-    (tmp_path / "t.txt").write_text("abcd")
+    (tmp_path / "t.txt").write_text("abcd" * 20)
     with pytest.raises(ValueError, match="too few for pieces of 16"):
         lstm.build(lstm.Settings(**SMALL[lstm], text=str(tmp_path / "t.txt")))
 

@@ -11,6 +11,7 @@ import pytest
 import lucid
 from lucid.datasets import digits_split, text_split
 from lucid.examples import digits, gpt, lstm, resnet
+from lucid.examples.common import rate
 
 torch = pytest.importorskip("torch")
 STEPS = 50
@@ -49,12 +50,12 @@ MODELS = {
 
 
 def curve(lib, model, dtype, batches, device="cpu"):
-    """The losses of a training with everything that the examples use: AdamW, one cycle, clipping."""
+    """The losses of a training with everything that the examples use: AdamW, a schedule, clipping."""
     for module in model.modules():
         if type(module).__name__ == "Dropout":
             module.p = 0.0  # the two libraries draw other masks
     optimizer = lib.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
-    schedule = lib.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=STEPS + 1, pct_start=0.1)
+    schedule = lib.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, STEPS))
     losses = []
     for x, y in batches(np.random.default_rng(0)):
         x = lib.tensor(x.astype(dtype) if x.dtype.kind == "f" else x).to(device)

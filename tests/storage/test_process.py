@@ -10,8 +10,13 @@ import pytest
 
 
 def after_import(code: str = "", **env: str) -> list[str]:
-    program = f"{code}\nimport gc, lucid\nb = lucid.tensor(1.0).storage.backend\nprint(b.keeps_blocks, b.collects_rarely, gc.get_threshold()[0])"
-    out = subprocess.run([sys.executable, "-c", program], env={**os.environ, **env}, capture_output=True, text=True, check=True)
+    program = (
+        f"{code}\nimport gc, lucid\nb = lucid.tensor(1.0).storage.backend\nprint(b.keeps_blocks, "
+        "b.collects_rarely, gc.get_threshold()[0])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **env}, capture_output=True, text=True, check=True
+    )
     return out.stdout.split()
 
 
@@ -22,7 +27,12 @@ def test_blocks_are_kept_unless_switched_off():
 
 
 def test_the_collector_looks_less_often_unless_told_otherwise():
-    default = subprocess.run([sys.executable, "-c", "import gc; print(gc.get_threshold()[0])"], capture_output=True, text=True, check=True).stdout.strip()
+    default = subprocess.run(
+        [sys.executable, "-c", "import gc; print(gc.get_threshold()[0])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
     assert after_import()[1:] == (["True", "50000"] if default == "700" else ["False", default])
     assert after_import(LUCID_GC="default")[1:] == ["False", default]
     assert after_import("import gc; gc.set_threshold(1234)")[1:] == ["False", "1234"]

@@ -375,13 +375,6 @@ def _get_device_properties(device: int) -> dict[str, Any]:
     }
 
 
-def _not_modelled(name: str) -> Any:
-    def f(*args: Any, **kw: Any) -> Any:
-        raise NotInStandin(f"cupy.cuda.runtime.{name}")
-
-    return f
-
-
 RUNTIME = {
     "getDeviceCount": lambda: 1,
     "getDevice": lambda: 0,
