@@ -148,7 +148,7 @@ class Recorder(Launcher):
         return lambda: function(grid, block, values), {**names, **sizes}
 
     def empty(self, shape: Any, dtype: Any) -> Any:
-        # An optimiser's kernel reads addresses from a table: nothing else keeps its arrays for another launch.
+        # An optimiser's kernel reads addresses from a table: nothing else keeps its arrays for a repeat.
         self.kept.append(super().empty(shape, dtype))
         return self.kept[-1]
 
@@ -326,9 +326,9 @@ def _measured(
                     "bytes": nbytes,
                     "us": us,
                     "bandwidth": us and nbytes / us * 1e6,
-                    "share": us and copy and roofline.share(
-                        name, dtype.name, us * 1e-3, copy, **{**names, **extra}
-                    ),
+                    "share": us
+                    and copy
+                    and roofline.share(name, dtype.name, us * 1e-3, copy, **{**names, **extra}),
                     "judged": bool(copy and nbytes > CACHE and roofline.floor_us(nbytes, copy) > SHORT),
                 }
             )

@@ -3,14 +3,14 @@
     python benchmarks/gpu_report.py machine bandwidth fusion host --out DIR     measures, one JSON file each
     python benchmarks/gpu_report.py summary --out DIR                           table, report.json, report.png
 
-machine: names, versions, clocks, and the bandwidth of a device copy. bandwidth: each kernel at three shapes as
-a share of that copy, with the bytes of lucid/kernel/specs.py. fusion: backward passes with fusion on and off,
-and PyTorch's where it is installed with CUDA. host: what an op and a launch cost the CPU.
+machine: names, versions, clocks, and the bandwidth of a device copy. bandwidth: each kernel at three shapes
+as a share of that copy, with the bytes of lucid/kernel/specs.py. fusion: backward passes with fusion on and
+off, and PyTorch's where it is installed with CUDA. host: what an op and a launch cost the CPU.
 
-Times are medians of 30 samples after a warm-up, contestants in turn. Device times come from CUDA events around
-calls that were queued while the device was kept busy, so that no launch is waited for; "eager" times from
-events around the same calls as a program makes them. With LUCID_CUDA=sim everything runs at tiny sizes on the
-simulated device, no time is taken, and every file is called simulated_*.
+Times are medians of 30 samples after a warm-up, contestants in turn. Device times come from CUDA events
+around calls that were queued while the device was kept busy, so that no launch is waited for; "eager" times
+from events around the same calls as a program makes them. With LUCID_CUDA=sim everything runs at tiny sizes
+on the simulated device, no time is taken, and every file is called simulated_*.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ import argparse
 import json
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +51,6 @@ GOALS = {
     "adam": 0.80,
     "dropout": 0.70,
 }
-
 
 
 # ---- machine ----
@@ -126,9 +122,7 @@ class Maker:
         """A leaf of normal numbers, each time others."""
         rng = np.random.default_rng(len(self.leaves))
         values = rng.standard_normal(shape, np.float32)
-        self.leaves.append(
-            self.T.tensor(values, dtype=self.dtype, device=self.device, requires_grad=True)
-        )
+        self.leaves.append(self.T.tensor(values, dtype=self.dtype, device=self.device, requires_grad=True))
         return self.leaves[-1]
 
     def index(self, n: int, high: int) -> Any:
@@ -204,7 +198,11 @@ PATTERNS: dict[str, tuple[Callable[[Maker, Shape], Any], Shape, Shape]] = {
         (3, 4, 4, 4),
     ),
     "max_pool2d": (lambda m, s: m.F.max_pool2d(m.leaf(*s), 3, 2, 1), (128, 64, 56, 56), (2, 3, 8, 8)),
-    "embedding": (lambda m, s: m.F.embedding(m.index(s[0], s[1]), m.leaf(*s[1:])), (32768, 50257, 768), (20, 9, 8)),
+    "embedding": (
+        lambda m, s: m.F.embedding(m.index(s[0], s[1]), m.leaf(*s[1:])),
+        (32768, 50257, 768),
+        (20, 9, 8),
+    ),
 }
 
 
@@ -281,9 +279,7 @@ def host(backend: Any, clock: Clock, quick: bool) -> list[Row]:
     mine: dict[str, Callable[[], Any]] = {
         "CuPy ufunc x + x": lambda: x + x,
         "launch of a compiled kernel": raw,
-        "launch with its checks": lambda: checked(
-            "silu_forward", grid, block, args, dtype, defines, **sizes
-        ),
+        "launch with its checks": lambda: checked("silu_forward", grid, block, args, dtype, defines, **sizes),
         "launch with checks and a new result": lambda: calls.activation(checked, "silu", x),
     }
     rows = [{"call": name, "lucid us": clock.host(run)} for name, run in mine.items()]
@@ -337,7 +333,9 @@ def calls_of(T: Any, device: str, quick: bool) -> dict[str, tuple[Callable[[], A
 
 PARTS: dict[str, Callable[[Any, Clock, bool], Any]] = {
     "machine": machine,
-    "bandwidth": lambda b, clock, quick: bandwidth(b, clock, quick, machine(b, clock, quick)["copy bandwidth"]),
+    "bandwidth": lambda b, clock, quick: bandwidth(
+        b, clock, quick, machine(b, clock, quick)["copy bandwidth"]
+    ),
     "fusion": comparison,
     "host": host,
 }
@@ -363,7 +361,9 @@ def failures(part: Any) -> list[str]:
             found.append(f"{name}: {row['error']}")
         # bfloat16 rounds at 2^-8; a fused run keeps float32 in between, so it may be that much better.
         elif row.get("difference", 0.0) > (1e-4 if row.get("dtype") == "float32" else 5e-2):
-            found.append(f"{name} {row['dtype']}: fused and unfused gradients differ by {row['difference']:.2g}")
+            found.append(
+                f"{name} {row['dtype']}: fused and unfused gradients differ by {row['difference']:.2g}"
+            )
     return found
 
 
@@ -373,42 +373,56 @@ def goal(kernel: str) -> float | None:
     return GOALS[max(fits, key=len)] if fits else None
 
 
-def _cell(value: Any, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
 def lines(report: Row) -> list[str]:
     """The report as text: what passed, shares of copy, ratios, host cost."""
     simulated = report["device"] == "simulated"
-    where = "SIMULATED DEVICE, no GPU; " + NO_TIMING if simulated else report["device"]
-    out = [f"lucid on {where}", ""]
+    out = [f"lucid on {'SIMULATED DEVICE, no GPU; ' + NO_TIMING if simulated else report['device']}"]
     for step in report.get("steps", ()):
-        out.append(f"{step['state']:<9}{'' if simulated else format(step['seconds'], '6.1f') + ' s':>9}  "
-                   f"{step['name']:<34}{step['line'][:60]}")
+        seconds = "" if simulated else f"{step['seconds']:.1f} s"
+        out.append(f"{step['state']:<9}{seconds:>9}  {step['name']:<34}{step['line'][:60]}")
     copy = (report.get("machine") or {}).get("copy bandwidth")
-    rows = [r for r in report.get("bandwidth") or () if "error" not in r]
-    if rows:
-        shown = NO_TIMING if simulated else f"{copy / 1e12:.2f} TB/s"
-        out += ["", f"share of a device copy ({shown})".ljust(42) + "float32  bfloat16   goal"]
-        for kernel in dict.fromkeys(r["kernel"] for r in rows if goal(r["kernel"]) and "finish" not in r["kernel"]):
-            best = [_best(rows, kernel, dtype) for dtype in ("float32", "bfloat16")]
-            out.append(f"{kernel:<42}{_cell(best[0], '7.0%'):>7}{_cell(best[1], '10.0%'):>10}{goal(kernel):>7.0%}")
-    for title, part, key, columns in (
-        ("backward pass, times the fused one's", "fusion", "pattern",
-         ("unfused / fused", "unfused / fused, eager", "torch / fused", "torch / fused, eager")),
-        ("host, us per call", "host", "call", ("lucid us", "torch us", "torch / lucid")),
-    ):
+    out += _shares(
+        report.get("bandwidth") or [], NO_TIMING if simulated else f"{(copy or 0) / 1e12:.2f} TB/s"
+    )
+    for part, (title, key, columns) in TABLES.items():
         if report.get(part):
-            out += ["", f"{title + (' (' + NO_TIMING + ')' if simulated else ''):<62}" + "  ".join(columns)]
-            for r in report[part]:
-                cells = "  ".join(f"{_cell(r.get(c), '.2f'):>{len(c)}}" for c in columns)
-                out.append(f"{r[key] + ' ' + r.get('dtype', ''):<62}{cells}")
+            title += f" ({NO_TIMING})" if simulated else ""
+            out += ["", f"{title:<62}" + "  ".join(columns)]
+            for row in report[part]:
+                cells = (f"{_cell(row.get(c), '.2f'):>{len(c)}}" for c in columns)
+                out.append(f"{row[key] + ' ' + row.get('dtype', ''):<62}{'  '.join(cells)}")
     out += [f"problem: {text}" for part in PARTS for text in failures(report.get(part))]
     return [line.rstrip() for line in out]
 
 
+TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "fusion": (
+        "backward pass, times the fused one's",
+        "pattern",
+        ("unfused / fused", "unfused / fused, eager", "torch / fused", "torch / fused, eager"),
+    ),
+    "host": ("host, us per call", "call", ("lucid us", "torch us", "torch / lucid")),
+}
+
+
+def _shares(rows: list[Row], copy: str) -> list[str]:
+    """The table of the kernels that have a goal: the best share among the shapes that are judged."""
+    kernels = dict.fromkeys(str(r["kernel"]) for r in rows if "error" not in r)
+    named = [k for k in kernels if goal(k) and not k.endswith("finish")]
+    out = ["", f"share of a device copy ({copy})".ljust(46) + "float32  bfloat16     goal"] if named else []
+    for kernel in named:
+        best = [_cell(_best(rows, kernel, dtype), ".0%") for dtype in ("float32", "bfloat16")]
+        out.append(f"{kernel:<43}{best[0]:>10}{best[1]:>10}{goal(kernel):>9.0%}")
+    return out
+
+
+def _cell(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
 def _best(rows: list[Row], kernel: str, dtype: str) -> float | None:
-    shares = [r["share"] for r in rows if r["kernel"] == kernel and r["dtype"] == dtype and r["judged"]]
+    mine = [r for r in rows if r["kernel"] == kernel and r.get("dtype") == dtype]
+    shares = [r["share"] for r in mine if r["judged"] and r["share"]]
     return max(shares, default=None)
 
 
@@ -438,13 +452,17 @@ def draw(report: Row, path: Path) -> str:
         ratios = [r.get(other) or 0.0 for r in patterns]
         right.barh([i + offset for i in range(len(names))], ratios, 0.4, label=other)
     right.axvline(1.0, color="0.5", linewidth=1)
-    right.set(yticks=range(len(names)), yticklabels=names, xlabel="device time of the backward pass, times fused")
+    right.set(
+        yticks=range(len(names)), yticklabels=names, xlabel="device time of the backward pass, times fused"
+    )
     for axes in (left, right):
         axes.invert_yaxis()
         axes.tick_params(labelsize=7)
         axes.legend(frameon=False)
         if simulated:
-            axes.text(0.5, 0.5, "SIMULATED\nno timing", transform=axes.transAxes, ha="center", color="red", size=24)
+            axes.text(
+                0.5, 0.5, "SIMULATED\nno timing", transform=axes.transAxes, ha="center", color="red", size=24
+            )
     figure.suptitle(lines({"device": report["device"]})[0], color="red" if simulated else "black")
     figure.savefig(path, dpi=100)
     return f"figure: {path}"
@@ -460,9 +478,11 @@ def summary(out: Path, simulated: bool) -> int:
         return 2
     names = {part["device"] for part in parts.values()}
     if len(names) > 1 or ("simulated" in names) != simulated:
-        print(f"gpu_report: {out} holds parts of different devices: {', '.join(sorted(names))}", file=sys.stderr)
+        print(
+            f"gpu_report: {out} holds parts of different devices: {', '.join(sorted(names))}", file=sys.stderr
+        )
         return 2
-    report: Row = {"device": names.pop(), "simulated": simulated, **{n: p["rows"] for n, p in parts.items()}}
+    report: Row = {"device": names.pop(), "simulated": simulated, **{n: p["rows" if "rows" in p else "checks"] for n, p in parts.items()}}
     (out / f"{start}report.json").write_text(json.dumps(report, indent=1))
     print("\n".join([*lines(report), draw(report, out / f"{start}report.png")]))
     return 0
@@ -500,7 +520,11 @@ def closing(part: str, rows: Any, simulated: bool) -> str:
     """The last line of a part: what `ci/gpu_check` shows of it."""
     bad = len(failures(rows))
     if part == "machine":
-        return NO_TIMING if simulated else f"copy {rows['copy bandwidth'] / 1e12:.2f} TB/s, torch {rows['torch']}"
+        return (
+            NO_TIMING
+            if simulated
+            else f"copy {rows['copy bandwidth'] / 1e12:.2f} TB/s, torch {rows['torch']}"
+        )
     text = f"{len(rows) - bad} of {len(rows)} rows measured"
     if part == "bandwidth" and not simulated:
         below = [r for r in rows if r.get("judged") and goal(r["kernel"]) and r["share"] < goal(r["kernel"])]

@@ -79,6 +79,8 @@ _ELSEWHERE = {
     "get_rng_state": ".random",
     "set_rng_state": ".random",
     "Generator": ".storage.random",
+    "set_float32_matmul_precision": ".backends",
+    "get_float32_matmul_precision": ".backends",
     "save": ".io",
     "load": ".io",
 }

@@ -139,7 +139,7 @@ class Tensor(TensorMethods):
                 f"bool: the truth value of a tensor with {self.numel()} elements ({describe(self)}) is "
                 "ambiguous; use .any() or .all()"
             )
-        return bool(self.array.reshape(()))
+        return bool(self.backend.item(self.array))
 
     def __float__(self) -> float:
         return float(self.item())
@@ -193,7 +193,7 @@ class Tensor(TensorMethods):
         """The only element as a Python number (waits for the device)."""
         if self.array.size != 1:
             raise ShapeError(f"item: expected a tensor with one element, got {describe(self)}; use .tolist()")
-        return self.array.item()
+        return self.backend.item(self.array)
 
     def tolist(self) -> Any:
         """The elements as nested Python lists."""
@@ -256,7 +256,7 @@ class Tensor(TensorMethods):
 
         `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`.
         """
-        kwargs.pop("non_blocking", None)
+        non_blocking = bool(kwargs.pop("non_blocking", False))
         kwargs.pop("memory_format", None)
         copy = kwargs.pop("copy", False)
         device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
@@ -277,7 +277,7 @@ class Tensor(TensorMethods):
         if device is not None:
             target = backend_of(device)
             if target is not self.backend:
-                out = transfer(out, target)
+                out = transfer(out, target, non_blocking)
         if dtype is not None and as_dtype(dtype) is not out.storage.array.dtype:
             out = F.cast(out, as_dtype(dtype))
         return F.clone(out) if copy and out is self else out
@@ -288,7 +288,20 @@ class Tensor(TensorMethods):
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> Tensor:
         """The tensor on a CUDA device (the current one by default)."""
-        return self.to(Device("cuda") if device is None else Device(device))
+        return self.to(Device("cuda") if device is None else Device(device), non_blocking=non_blocking)
+
+    def pin_memory(self) -> Tensor:
+        """A copy in page-locked host memory, from which a GPU copies without staging; itself without a GPU."""
+        from .storage.backend import Backend
+
+        cuda = next((b for b in Backend.instances() if b.name == "cuda"), None)
+        return self if cuda is None else _wrap(cuda.pin(self.array), self.backend)
+
+    def is_pinned(self) -> bool:
+        """Whether the data lies in page-locked host memory."""
+        from .storage.backend import Backend
+
+        return any(b.is_pinned(self.array) for b in Backend.instances())
 
     def type(self, dtype: Any = None) -> Any:
         """The tensor in another dtype; the dtype's name when none is given."""
@@ -492,6 +505,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
         )
         array = array if data.storage.backend is backend else backend.from_numpy(array)
         return _wrap(backend.xp.array(array, dtype=wanted, copy=True), backend, requires_grad)
+    if device is None and hasattr(data, "__cuda_array_interface__") and not isinstance(data, np.ndarray):
+        backend = backend_of(Device("cuda", data.device.id))
     if type(data) is backend.ndarray and backend.ndarray is not np.ndarray:
         return _wrap(backend.xp.array(data, dtype=wanted, copy=True), backend, requires_grad)
     array = host_array(data)

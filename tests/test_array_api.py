@@ -21,6 +21,8 @@ try:
 except ImportError:  # NumPy 2 follows the standard too.
     ref = np
 
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # log(0) and its like are among the inputs
+
 FLOATS = ("float32", "float64")
 INTS = ("int8", "int16", "int32", "int64", "uint8")
 COMPLEX = ("complex64", "complex128")

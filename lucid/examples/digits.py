@@ -123,7 +123,9 @@ def train(
         # more than the weights and the optimizer's state.
         lucid.manual_seed(settings.seed + 1_000_003 * epoch)
         started = time.perf_counter()
-        loader = DataLoader(data, batch_size=settings.batch_size, shuffle=True)
+        # A generator of its own: the order of the images is then the same on every device.
+        order = lucid.Generator().manual_seed(settings.seed + 1_000_003 * epoch)
+        loader = DataLoader(data, batch_size=settings.batch_size, shuffle=True, generator=order)
         train_loss, train_accuracy = train_epoch(model, optimizer, loader, partial(on_batch, epoch))
         test_loss, predicted = evaluate(model, part.test_images, part.test_labels)
         row = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .region import COLUMN, FULL, REPEAT, ROW, SCALAR, Program, Shape, kind_of, repeats
+from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_of, repeats
 from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
 
 # Accelerated CPU formulas that read as well on symbols; the others are called on blocks as they are.
@@ -18,15 +18,17 @@ class Body:
     """Straight-line code on one element, and the arrays around it.
 
     shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace. results: an expression per output, a
-    number, or None for no gradient. outs: the shape to which each output is summed, None for the region's own; or SUM for its total, as a 0-d array.
-    dtype: of every floating array.
+    number, or None for no gradient. outs: the shape to which each output is summed, None for the region's own. gradient: the input that is handed on
+    where an output equals it. dtype: of every floating array.
     """
 
-    __slots__ = ("trace", "shape", "inputs", "kinds", "results", "outs", "dtype", "repeat")
+    __slots__ = ("trace", "shape", "inputs", "kinds", "results", "outs", "dtype", "repeat", "gradient")
 
-    def __init__(self, trace: Trace, shape: Shape, inputs: list[Any], results: list[Any], outs: list[Any], dtype: Any) -> None:
+    def __init__(
+        self, trace: Trace, shape: Shape, inputs: list[Any], results: list[Any], outs: list[Any], dtype: Any, gradient: int | None = 0
+    ) -> None:
         self.trace, self.shape, self.results, self.outs, self.dtype = trace, shape, results, outs, dtype
-        self.inputs = inputs
+        self.inputs, self.gradient = inputs, gradient
         self.kinds = [kind_of(v.shape, shape) for v in inputs]
         self.repeat = {i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT}
 
@@ -42,7 +44,7 @@ class Body:
 
 def body_of(program: Program, g: Any, device: str) -> Body:
     """The body of a region's program for the gradient `g`. Raises NoCudaForm where a formula has none (on "cuda")."""
-    trace = Trace()
+    trace = Trace(device)
     # The gradient of a sum is one number broadcast to the whole shape: it stays one number.
     uniform = bool(g.size) and not any(g.strides)
     inputs = [g[(slice(0, 1),) * g.ndim] if uniform else g, *program.values]
@@ -62,7 +64,7 @@ def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
             continue
         for formula, sources, results in step.calls:
             args = [Symbol(trace, f"v{s + 1}", program.values[s].dtype) if what == "value" else s for what, s in sources]
-            for r, goal in zip(_called(formula, step.node.plan.formulas, F, trace, g, args, device), results, strict=True):
+            for r, goal in zip(called(formula, step.node.plan.formulas, F, trace, g, args, device), results, strict=True):
                 if goal is None or r is None:
                     continue
                 where, m = goal
@@ -73,7 +75,8 @@ def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
     return outs
 
 
-def _called(formula: Any, generic: list[Any], F: SymbolNamespace, trace: Trace, g: Symbol, args: list[Any], device: str) -> tuple[Any, ...]:
+def called(formula: Any, generic: list[Any], F: SymbolNamespace, trace: Trace, g: Symbol, args: list[Any], device: str) -> tuple[Any, ...]:
+    """What a formula gives on symbols, one per target. On the CPU an accelerated one is called on blocks as it is; `generic`: the op's own."""
     opaque = device == "cpu" and formula not in generic and formula.function.__code__.co_name.split(".")[0] not in TRACED
     if not opaque:
         try:
@@ -93,15 +96,15 @@ def finished(body: Body, run: Any, F: Any) -> list[Any]:
     An output that is the gradient itself is handed on, one that was computed for another is shared: as in the unfused walk, where `add` returns its
     gradient twice.
     """
-    whole = body.kinds[0] == FULL
+    own = f"v{body.gradient}" if body.gradient is not None and body.kinds[body.gradient] == FULL else None
     places: dict[Any, int] = {}
     order: list[int] = []
     arrays: list[Any] = [None] * len(body.results)
     for i, (r, o) in enumerate(zip(body.results, body.outs, strict=True)):
         if r is None:
             continue
-        if isinstance(r, Symbol) and r.text == "v0" and o is None and whole:
-            arrays[i] = body.inputs[0]
+        if isinstance(r, Symbol) and r.text == own and o is None:
+            arrays[i] = body.inputs[body.gradient]  # type: ignore[index]
             continue
         key = (r.text if isinstance(r, Symbol) else repr(r), o)
         if key not in places:
@@ -121,6 +124,3 @@ def row_index(shape: Shape, region: Shape) -> Any:
     lead = (1,) * (len(region) - len(shape)) + shape[:-1]
     own = np.arange(prod(lead)).reshape(lead)
     return np.broadcast_to(own, region[:-1]).reshape(-1)
-
-
-__all__ = ["COLUMN", "FULL", "REPEAT", "ROW", "SCALAR", "Body", "body_of", "finished", "row_index", "trace_program"]

@@ -124,8 +124,7 @@ def run(body: Body, F: Any) -> list[Any]:
 
 def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     launch = launcher(F.backend)
-    if body.kinds[0] == FULL and not body.inputs[0].flags.c_contiguous:
-        body.inputs[0] = F.backend.xp.ascontiguousarray(body.inputs[0])
+    body.inputs = [v if v.flags.c_contiguous else F.backend.xp.ascontiguousarray(v) for v in body.inputs]
     kernel = Kernel(body, wanted)
     cols = body.shape[-1] if body.shape else 1
     size, dtype = body.size, body.dtype

@@ -100,9 +100,11 @@ class Trace:
     lines: as CUDA source. steps: the same as (result's name, op's name or a function, arguments, static arguments), for `numpy_code`.
     """
 
-    __slots__ = ("lines", "steps", "boolean", "_names")
+    __slots__ = ("lines", "steps", "boolean", "device", "_names")
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cuda") -> None:
+        # On "cpu" any pointwise op has a form: it is called as it is.
+        self.device = device
         self.lines: list[str] = []
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
         self.boolean: set[str] = set()
@@ -120,6 +122,11 @@ class Trace:
             found = self._names[expression] = Symbol(self, name)
         return found
 
+    def adopt(self, other: Trace) -> None:
+        """Nothing; begins with what another trace has computed."""
+        self.lines, self.steps, self.boolean = list(other.lines), list(other.steps), set(other.boolean)
+        self._names = {k: Symbol(self, v.text, v.dtype) for k, v in other._names.items()}
+
     def apply(self, function: Any, *args: Any) -> Symbol:
         """The symbol of a function's result that has no CUDA form: `function(F, *args)` on arrays. For the CPU."""
         texts = ", ".join(a.text if isinstance(a, Symbol) else repr(a) for a in args)
@@ -134,7 +141,7 @@ class Symbol:
     ndim = 0
 
     def __init__(self, trace: Trace, text: str, dtype: Any = None) -> None:
-        self.trace, self.text, self.dtype = trace, text, dtype if dtype is not None else _Real()
+        self.trace, self.text, self.dtype = trace, text, dtype if dtype is not None else _REAL
 
     def _call(self, name: str, *args: Any) -> Symbol:
         return call(self.trace, name, *args)
@@ -221,16 +228,20 @@ class _Real:
     num = 11
 
 
+_REAL = _Real()
+
+
 def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
     """The symbol of an op's result on symbols and numbers."""
     if name in IDENTITY:
         return args[0]
-    form = FORMS.get(name)
-    if form is None:
-        raise NoCudaForm(f"op {name}")
-    op = OPS[name]
+    form, op = FORMS.get(name), OPS[name]
     named = {p.name: p.default for p in op.parameters if p.default is not p.empty}
     named |= dict(zip((p.name for p in op.parameters), args, strict=False)) | statics
+    if form is None:
+        if trace.device != "cpu" or not op.pointwise or op.variadic or len(op.outputs) > 1:
+            raise NoCudaForm(f"op {name}")
+        form = f"{name}@({', '.join(f'{k}={v.text if isinstance(v, Symbol) else repr(v)}' for k, v in named.items())})".replace("{", "{{").replace("}", "}}")
     texts = {k: v.text if isinstance(v, Symbol) else literal(v) for k, v in named.items() if isinstance(v, (Symbol, int, float))}
     return trace.let(form.format(*[texts[t] for t in op.tensors], **texts), name in BOOLEAN, name,
                      tuple(named[t] for t in op.tensors), {k: v for k, v in named.items() if k not in op.tensors})

@@ -117,6 +117,7 @@ def prelu(F, x, weight):
 
     weight: one number for all, or shape [C] for dimension 1 of x.
     """
+    check_tensors("prelu", x=x, weight=weight)
     channels, size = x.shape[1] if x.ndim > 1 else 1, math.prod(weight.shape)
     if weight.ndim > 1 or size not in (1, channels):
         raise ShapeError(f"prelu: expected a weight of shape [1] or [{channels}] for x of shape {x.shape}, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import IndexRangeError, ShapeError
+from ..errors import DtypeError, IndexRangeError, ShapeError
 from ..storage.backend import scipy_linalg as scipy_linalg
 from ..storage.backend import special as special
 
@@ -37,6 +37,16 @@ def normalize_dims(name: str, dim: Dim, ndim: int) -> Shape:
     if not ndim:
         return ()
     return dims or tuple(range(ndim))
+
+
+def check_tensors(name: str, **values: Any) -> None:
+    """Nothing; raises DtypeError for a value that is no tensor (nor array): for ops made of others."""
+    for argument, value in values.items():
+        if not hasattr(value, "ndim"):
+            raise DtypeError(
+                f"{name}: expected a tensor as {argument}, got {type(value).__name__} {value!r}; make a tensor of "
+                "it with lucid.tensor(...)"
+            )
 
 
 def keep_shape(shape: Shape, dims: Shape) -> Shape:

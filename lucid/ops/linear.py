@@ -10,13 +10,14 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
-from .common import normalize_dim
+from .common import check_tensors, normalize_dim
 from .registry import Sample, composite, op
 
 
 def _rank(name: str, *pairs: tuple[Any, int, str]) -> None:
     for x, n, argument in pairs:
-        if x.ndim != n:
+        if getattr(x, "ndim", None) != n:
+            check_tensors(name, **{argument: x})
             raise ShapeError(
                 f"{name}: {argument} must have {n} dimension{'s' * (n > 1)}, got shape {tuple(x.shape)}; use "
                 "matmul, which takes any number"
@@ -87,6 +88,7 @@ def inner(F, x, other):
 
     [*x.shape[:-1], *other.shape[:-1]]; the plain product when one is 0-d.
     """
+    check_tensors("inner", x=x, other=other)
     if not x.ndim or not other.ndim:
         return x * other
     if x.shape[-1] != other.shape[-1]:
@@ -100,17 +102,20 @@ def _scaled(product_: Any, alpha: Any) -> Any:
     return product_ if alpha == 1 else product_ * alpha
 
 
-def _blend(F: Any, x: Any, product_: Any, beta: Any, alpha: Any) -> Any:
+def _blend(F: Any, name: str, x: Any, product_: Any, beta: Any, alpha: Any) -> Any:
     """beta x + alpha product; with beta 0 x is not read, so that its NaN stay out."""
     if beta == 0:
         return _scaled(product_, alpha)
     try:
-        return (x if beta == 1 else x * beta) + _scaled(product_, alpha)
+        out = (x if beta == 1 else x * beta) + _scaled(product_, alpha)
     except ValueError:
+        out = None
+    if out is None or out.shape != product_.shape:
         raise ShapeError(
-            f"addmm: input of shape {tuple(x.shape)} cannot be broadcast to the product's shape "
+            f"{name}: input of shape {tuple(x.shape)} cannot be broadcast to the product's shape "
             f"{tuple(product_.shape)}"
-        ) from None
+        )
+    return out
 
 
 @composite(
@@ -121,7 +126,7 @@ def _blend(F: Any, x: Any, product_: Any, beta: Any, alpha: Any) -> Any:
 )
 def addmm(F, x, mat1, mat2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha mat1 @ mat2. mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]."""
-    return _blend(F, x, F.mm(mat1, mat2), beta, alpha)
+    return _blend(F, "addmm", x, F.mm(mat1, mat2), beta, alpha)
 
 
 @composite(
@@ -132,7 +137,7 @@ def addmm(F, x, mat1, mat2, *, beta: float = 1, alpha: float = 1):
 )
 def addmv(F, x, mat, vec, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha mat @ vec. mat: [n, k]; vec: [k]; x broadcasts to [n]."""
-    return _blend(F, x, F.mv(mat, vec), beta, alpha)
+    return _blend(F, "addmv", x, F.mv(mat, vec), beta, alpha)
 
 
 @composite(
@@ -147,7 +152,7 @@ def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
     [b, n, k] and [b, k, m]; x broadcasts to [n, m].
     """
     _rank("addbmm", (batch1, 3, "batch1"), (batch2, 3, "batch2"))
-    return _blend(F, x, F.tensordot(batch1, batch2, ((0, 2), (0, 1))), beta, alpha)
+    return _blend(F, "addbmm", x, F.tensordot(batch1, batch2, ((0, 2), (0, 1))), beta, alpha)
 
 
 @composite(
@@ -157,7 +162,7 @@ def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
 )
 def addr(F, x, vec1, vec2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha times the outer product of vec1 [n] and vec2 [m]; x broadcasts to [n, m]."""
-    return _blend(F, x, F.outer(vec1, vec2), beta, alpha)
+    return _blend(F, "addr", x, F.outer(vec1, vec2), beta, alpha)
 
 
 @composite(
@@ -168,7 +173,7 @@ def addr(F, x, vec1, vec2, *, beta: float = 1, alpha: float = 1):
 )
 def baddbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [b, n, m]."""
-    return _blend(F, x, F.bmm(batch1, batch2), beta, alpha)
+    return _blend(F, "baddbmm", x, F.bmm(batch1, batch2), beta, alpha)
 
 
 # ---- contractions ----

@@ -411,6 +411,7 @@ def count_nonzero(xp, x, dim: Dim = None):
 @composite(method=True, samples=[Sample((3, 4)), Sample((3, 3))], reference="numpy:trace")
 def trace(F, x):
     """Sum of the main diagonal of a matrix. x: [n, m]."""
+    check_tensors("trace", x=x)
     if x.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, got shape {tuple(x.shape)}")
     return F.sum(F.diagonal(x))

@@ -54,13 +54,25 @@ class Backend:
         """`value` as an array of this device, without a copy where possible."""
         raise NotImplementedError
 
-    def from_numpy(self, array: Any) -> Any:
+    def from_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """A copy on this device of a NumPy array (on the CPU: the array itself)."""
         raise NotImplementedError
 
-    def to_numpy(self, array: Any) -> Any:
+    def to_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """The array in host memory, as a NumPy array (on the CPU: the array itself)."""
         raise NotImplementedError
+
+    def item(self, array: Any) -> Any:
+        """The only element of an array as a Python number; waits for the device."""
+        return array.item()
+
+    def pin(self, array: Any) -> Any:
+        """A NumPy array in page-locked memory, from which this device copies fastest (on the CPU: the array itself)."""
+        return array
+
+    def is_pinned(self, array: Any) -> bool:
+        """Whether a NumPy array lies in such memory."""
+        return False
 
     def synchronize(self) -> None:
         """Nothing; returns when all work queued on the device has finished."""

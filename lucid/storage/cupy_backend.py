@@ -21,7 +21,6 @@ from ..errors import DeviceError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
 from .device import Device
-from .storage import Storage
 
 
 def _import_cupy() -> Any:
@@ -424,11 +423,18 @@ def held_by_tensors(place: Device, most: int = 4) -> list[str]:
     """
     kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
     nbytes: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    seen: set[int] = set()
     for s in gc.get_objects():
-        if type(s) is Storage and getattr(s, "backend", None) is not None and s.backend.device == place:
-            kind = (s.array.dtype.name, s.array.shape)
-            kinds[kind] += 1
-            nbytes[kind] += s.array.nbytes
+        # Storages, and tensors that have none yet: what has both slots. An array is counted once, a view not at all.
+        if not (hasattr(type(s), "array") and hasattr(type(s), "backend")):
+            continue
+        array, backend = getattr(s, "array", None), getattr(s, "backend", None)
+        if getattr(backend, "device", None) != place or array is None or array.base is not None or id(array) in seen:
+            continue
+        seen.add(id(array))
+        kind = (array.dtype.name, array.shape)
+        kinds[kind] += 1
+        nbytes[kind] += array.nbytes
     return [
         f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
     ]

@@ -28,10 +28,10 @@ class NumpyBackend(Backend):
     def asarray(self, value: Any, dtype: Any = None) -> Any:
         return np.asarray(value, dtype)
 
-    def from_numpy(self, array: Any) -> Any:
+    def from_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         return array
 
-    def to_numpy(self, array: Any) -> Any:
+    def to_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         return array
 
     def quiet(self) -> Any:

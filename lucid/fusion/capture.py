@@ -1,0 +1,205 @@
+"""A pointwise function of tensors as a trace: its ops, seen on one-element tensors, and their formulas run backwards on symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..autograd.impl import TensorImpl
+from ..autograd.mode import intercept, no_grad
+from ..ops.registry import Op
+from ..storage.backend import backend_of
+from ..storage.storage import Storage
+from .body import Body, called
+from .symbols import IDENTITY, NoCudaForm, Symbol, SymbolNamespace, Trace, call
+
+# Elements of the sample on which a capture is compared with the function itself.
+CHECKED = 5
+
+
+class Call:
+    """One op call that was captured: values by name are symbols, numbers or None."""
+
+    __slots__ = ("op", "named", "out")
+
+    def __init__(self, op: Op, named: dict[str, Any], out: Symbol) -> None:
+        self.op, self.named, self.out = op, named, out
+
+
+class Captured:
+    """A function's ops. inputs: how many tensors it takes, `v0` ... in the trace. total: "sum" or "mean" when the function ends in one, over everything."""
+
+    __slots__ = ("trace", "calls", "inputs", "result", "total")
+
+    def __init__(self, trace: Trace, calls: list[Call], inputs: int, result: Symbol, total: str | None) -> None:
+        self.trace, self.calls, self.inputs, self.result, self.total = trace, calls, inputs, result, total
+
+
+def sample(args: tuple[Any, ...], n: int, backend: Any, rng: Any) -> list[Any]:
+    """The arguments with small tensors of `n` elements (of one, where a tensor is broadcast) in place of tensors."""
+    shape = max((a.shape for a in args if isinstance(a, TensorImpl)), key=lambda s: (int(np.prod(s)), len(s)))
+    found = []
+    for a in args:
+        if isinstance(a, TensorImpl):
+            size = (1,) * (len(a.shape) - 1) + (n,) if a.shape == shape and a.shape else (1,) * len(a.shape)
+            values = rng.uniform(0.1, 0.9, size)
+            array = values > 0.5 if a.dtype.kind == "b" else values.astype(a.dtype)
+            a = TensorImpl.tensor_class.from_storage(Storage(backend.asarray(array), backend))
+        found.append(a)
+    return found
+
+
+def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) -> Captured:
+    """The ops of `function`, for arguments like these. Raises NoCudaForm when it is not made of pointwise ops with a form on `device`."""
+    backend = backend_of("cpu")
+    small = sample(args, 1, backend, np.random.default_rng(0))
+    trace = Trace(device)
+    tensors = [a for a in small if isinstance(a, TensorImpl)]
+    symbols = {id(t): Symbol(trace, f"v{i}", None if t.dtype.kind != "b" else t.dtype) for i, t in enumerate(tensors)}
+    dtype = next((t.dtype for t in tensors if t.dtype.kind != "b"), None)
+    alive: list[Any] = list(tensors)
+    calls: list[Call] = []
+    totals: dict[int, tuple[str, Symbol]] = {}
+
+    def symbol_of(t: Any) -> Any:
+        if t is None or id(t) in symbols:
+            return symbols.get(id(t))
+        if not isinstance(t, TensorImpl) or t.ndim or id(t) in totals:
+            raise NoCudaForm("a tensor that is no argument" if id(t) not in totals else "work on a sum")
+        return t.item()
+
+    def handler(op: Op, ts: tuple[Any, ...], statics: tuple[Any, ...], run: Any) -> Any:
+        out = run(ts, statics)
+        if op.variadic or len(op.outputs) > 1:
+            raise NoCudaForm(f"op {op.name}")
+        values = [symbol_of(t) for t in ts]
+        named = dict(zip(op.statics, statics, strict=True)) | dict(zip(op.tensors, values, strict=True))
+        alive.append(out)
+        if op.name in ("sum", "mean") and named["dim"] is None and not named["keepdim"] and isinstance(values[0], Symbol):
+            totals[id(out)] = op.name, values[0]
+            return out
+        if op.name == "cast" and out.dtype != dtype:
+            raise NoCudaForm("a change of dtype")
+        if op.name in IDENTITY:
+            symbols[id(out)] = values[0]
+            return out
+        if op.view or op.dtype is None and not op.pointwise and op.name != "masked_fill":
+            raise NoCudaForm(f"op {op.name}")
+        # A number has the type of the tensors that it meets: 2 in x * 2 has become a 0-d tensor.
+        symbol = call(trace, op.name, **named)
+        symbols[id(out)] = symbol
+        calls.append(Call(op, named, symbol))
+        return out
+
+    with no_grad(), intercept(handler):
+        result = function(*small)
+    if not isinstance(result, TensorImpl):
+        raise NoCudaForm(f"a result of type {type(result).__name__}")
+    total, symbol = totals.get(id(result), (None, symbols.get(id(result))))
+    if not isinstance(symbol, Symbol) or symbol.text in trace.boolean or result.dtype != dtype:
+        raise NoCudaForm("a result that is not a pointwise function of the arguments")
+    return Captured(trace, calls, len(tensors), symbol, total)
+
+
+def checked(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Nothing; raises NoCudaForm where the captured ops give something else than the function: it branches on values, draws random numbers or writes in
+    place.
+    """
+    from .sweep import run
+    backend = backend_of("cpu")
+    captured = capture(function, args, "cpu")
+    small = sample(args, CHECKED, backend, np.random.default_rng(1))
+    tensors = [a for a in small if isinstance(a, TensorImpl)]
+    shape = max((t.shape for t in tensors), key=lambda s: (int(np.prod(s)), len(s)))
+    body = forward_body(captured, [t.storage.array.copy() for t in tensors], shape)
+    with no_grad(), backend.quiet():
+        expected = np.asarray(function(*small).storage.array, "f8")
+    found = np.asarray(run(body, backend.F)[0], "f8")
+    rtol = {8: 1e-9, 4: 1e-3}.get(body.dtype.itemsize, 0.1)
+    if captured.total == "mean":
+        found = found / max(body.size, 1)
+    if expected.shape != found.shape or not np.allclose(found, expected, rtol=rtol, atol=rtol, equal_nan=True):
+        raise NoCudaForm("a function whose result depends on more than its ops")
+
+
+def forward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...]) -> Body:
+    """The function's value (its sum, where it ends in one)."""
+    dtype = next(a.dtype for a in arrays if a.dtype.kind != "b")
+    return Body(captured.trace, shape, arrays, [captured.result], [() if captured.total else None], dtype, None)
+
+
+def backward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...], g: Any, wanted: list[int], value: bool = False) -> Body:
+    """The gradients of the tensors `wanted`, from the gradient `g` (an array) of the result; the value before them, where asked for."""
+    trace = Trace(captured.trace.device)
+    trace.adopt(captured.trace)
+    seed = Symbol(trace, f"v{captured.inputs}")
+    found = _reverse(captured, trace, seed)
+    results: list[Any] = [found.get(f"v{i}", 0.0) for i in wanted]
+    outs: list[Any] = [None if arrays[i].shape == shape else arrays[i].shape for i in wanted]
+    if value:
+        results, outs = [captured.result, *results], [() if captured.total else None, *outs]
+    return Body(trace, shape, [*arrays, g], results, outs, g.dtype, captured.inputs)
+
+
+def _reverse(captured: Captured, trace: Trace, seed: Symbol) -> dict[str, Any]:
+    """Symbol's name -> the gradient of the result with respect to it."""
+    F = SymbolNamespace(trace)
+    grads: dict[str, Any] = {captured.result.text: seed}
+    for c in reversed(captured.calls):
+        g = grads.pop(c.out.text, None)
+        if g is None or not isinstance(g, Symbol):
+            continue
+        targets = [t for t in c.op.tensors if isinstance(c.named[t], Symbol) and t in c.op.formulas and not _boolean(trace, c.named[t])]
+        for formula in _distinct(c.op, targets, trace.device):
+            for t, r in zip(formula.targets, called(formula, list(c.op.formulas.values()), F, trace, g, _arguments(formula, c, targets), trace.device), strict=True):
+                if t in targets and r is not None:
+                    name = c.named[t].text
+                    grads[name] = r if name not in grads else grads[name] + r
+    return grads
+
+
+def _boolean(trace: Trace, s: Symbol) -> bool:
+    return s.text in trace.boolean or getattr(s.dtype, "kind", "f") == "b"
+
+
+def _distinct(op: Op, targets: list[str], device: str) -> list[Any]:
+    from ..autograd.record import plan_of
+    if not targets:
+        return []
+    mask = sum(1 << op.tensors.index(t) for t in targets)
+    return plan_of(op, mask).formulas_on(device)
+
+
+def _arguments(formula: Any, c: Call, targets: list[str]) -> list[Any]:
+    args = []
+    for name in formula.names:
+        if name == "needs":
+            args.append(tuple(t in targets for t in formula.targets))
+        elif name in c.op.outputs:
+            args.append(c.out)
+        elif name in c.named:
+            args.append(c.named[name])
+        elif name.endswith("_dtype"):
+            args.append(getattr(c.named[name[:-6]], "dtype", None))
+        else:
+            raise NoCudaForm(f"a formula of shapes ({c.op.name})")
+    return args
+
+
+def outside_numbers(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """The numbers, strings and flags that a function reads from around it: part of its signature, so that a change is seen."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ()
+    cells = tuple(_cell(c) for c in function.__closure__ or ())
+    scope = function.__globals__
+    return tuple(v if isinstance(v, (int, float, str, bool, type(None))) else id(v) for v in (*cells, *(scope.get(n) for n in code.co_names)))
+
+
+def _cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
