@@ -1,7 +1,8 @@
 """Fused against unfused backward passes, on the CPU, and against PyTorch eager where it is installed.
 
-    pytest benchmarks/bench_fusion.py                                  pytest-benchmark groups: fused / unfused per pattern
-    python benchmarks/bench_fusion.py [--json FILE] [--figure FILE]    interleaved medians, a table, and speed-up against size as a figure
+    pytest benchmarks/bench_fusion.py                    pytest-benchmark groups: fused / unfused per pattern
+    python benchmarks/bench_fusion.py [--json FILE]      interleaved medians and a table
+                                      [--figure FILE]    and speed-up against size as a figure
 
 Rows of PATTERN are backward passes alone (the forward ran once, retain_graph=True). `bell` is
 exp(-x*x).sum(), forward and backward, also as an `@lucid.fusion.fuse` function. `pass` is the cost of looking

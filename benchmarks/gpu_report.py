@@ -482,7 +482,11 @@ def summary(out: Path, simulated: bool) -> int:
             f"gpu_report: {out} holds parts of different devices: {', '.join(sorted(names))}", file=sys.stderr
         )
         return 2
-    report: Row = {"device": names.pop(), "simulated": simulated, **{n: p["rows" if "rows" in p else "checks"] for n, p in parts.items()}}
+    report: Row = {
+        "device": names.pop(),
+        "simulated": simulated,
+        **{n: p["rows" if "rows" in p else "checks"] for n, p in parts.items()},
+    }
     (out / f"{start}report.json").write_text(json.dumps(report, indent=1))
     print("\n".join([*lines(report), draw(report, out / f"{start}report.png")]))
     return 0

@@ -25,11 +25,11 @@ DEVICE void add_rows_in_order(accum_t (&sum)[PACK], accum_pack (*shared)[32], ac
 }
 
 #ifdef LUCID_SLOPE
-KERNEL __launch_bounds__(256) bias_grad(const scalar_t* __restrict__ g,     // [rows, cols]
-                                        const scalar_t* __restrict__ v,     // [rows, cols] the input or the output of the activation
-                                        scalar_t* __restrict__ dz,          // [rows, cols]
-                                        accum_t* __restrict__ partial,      // [G, cols]
-                                        accum_t slope, i64 rows, i64 cols) {
+KERNEL __launch_bounds__(256, 1) bias_grad(const scalar_t* __restrict__ g,     // [rows, cols]
+                                           const scalar_t* __restrict__ v,     // [rows, cols] the input or the output of the activation
+                                           scalar_t* __restrict__ dz,          // [rows, cols]
+                                           accum_t* __restrict__ partial,      // [G, cols]
+                                           accum_t slope, i64 rows, i64 cols) {
   __shared__ accum_pack shared[ROWS_AT_ONCE][32];
   const i64 c = ((i64)blockIdx.x * 32 + threadIdx.x) * PACK;
   const i64 each = (rows + gridDim.y - 1) / gridDim.y, r0 = blockIdx.y * each, r1 = min(rows, r0 + each);
@@ -50,9 +50,9 @@ KERNEL __launch_bounds__(256) bias_grad(const scalar_t* __restrict__ g,     // [
   add_rows_in_order(sum, shared, partial, c, cols);
 }
 #else
-KERNEL __launch_bounds__(256) column_sum(const scalar_t* __restrict__ g,    // [rows, cols]
-                                         accum_t* __restrict__ partial,     // [G, cols]
-                                         i64 rows, i64 cols) {
+KERNEL __launch_bounds__(256, 1) column_sum(const scalar_t* __restrict__ g,    // [rows, cols]
+                                            accum_t* __restrict__ partial,     // [G, cols]
+                                            i64 rows, i64 cols) {
   __shared__ accum_pack shared[ROWS_AT_ONCE][32];
   const i64 c = ((i64)blockIdx.x * 32 + threadIdx.x) * PACK;
   const i64 each = (rows + gridDim.y - 1) / gridDim.y, r0 = blockIdx.y * each, r1 = min(rows, r0 + each);
@@ -68,10 +68,10 @@ KERNEL __launch_bounds__(256) column_sum(const scalar_t* __restrict__ g,    // [
 }
 
 // launch: block (32, 8), a column per x; grid (tiles of 32 columns, outputs).
-KERNEL __launch_bounds__(256) column_sum_finish(const accum_t* __restrict__ partial,    // [outputs, parts, cols]
-                                                scalar_t* __restrict__ first,           // [cols]
-                                                scalar_t* __restrict__ second,          // [cols], used when gridDim.y is 2
-                                                i64 parts, i64 cols) {
+KERNEL __launch_bounds__(256, 1) column_sum_finish(const accum_t* __restrict__ partial,    // [outputs, parts, cols]
+                                                   scalar_t* __restrict__ first,           // [cols]
+                                                   scalar_t* __restrict__ second,          // [cols], used when gridDim.y is 2
+                                                   i64 parts, i64 cols) {
   __shared__ accum_t shared[ROWS_AT_ONCE][32];
   const i64 c = (i64)blockIdx.x * 32 + threadIdx.x;
   const accum_t* mine = partial + blockIdx.y * parts * cols;

@@ -67,7 +67,7 @@ DEVICE void write_gradient(const scalar_t* x, const scalar_t* __restrict__ weigh
   const accum_t share = y.t >= 0 ? smoothing / (accum_t)cols : (accum_t)0;
   const int t = (int)y.t;
   FOR_COLUMNS(c) {
-    pack p = *reinterpret_cast<const pack*>(x + c);
+    pack p = load_wide<pack>(x + c);
     EACH(k) {
       accum_t d = exp_(up(p.v[k]) - shift) * all;
       if (share > 0) d -= share * (weight ? up(weight[c + k]) : (accum_t)1);
@@ -75,7 +75,7 @@ DEVICE void write_gradient(const scalar_t* x, const scalar_t* __restrict__ weigh
       // 0 and not 0 * inf where the row is ignored
       p.v[k] = down(all == 0 && y.weight == 0 ? (accum_t)0 : d * scale);
     }
-    *reinterpret_cast<pack*>(dx + c) = p;
+    store_wide(dx + c, p);
   }
 }
 

@@ -109,9 +109,28 @@ struct __align__(PACK == 1 ? sizeof(accum_t) : 16) accum_pack {
   accum_t v[PACK];
 };
 
-DEVICE pack load(const scalar_t* __restrict__ x, i64 i) { return *reinterpret_cast<const pack*>(x + i); }
-DEVICE void store(scalar_t* __restrict__ x, i64 i, pack p) { *reinterpret_cast<pack*>(x + i) = p; }
-DEVICE void store(accum_t* __restrict__ x, i64 i, accum_pack p) { *reinterpret_cast<accum_pack*>(x + i) = p; }
+// Written as uint4: ptxas splits the store of a struct whose members come from different registers into single ones (ci/kernels looks).
+template <class P> DEVICE P load_wide(const void* from) {
+  P p;
+  if (sizeof(P) % 16 == 0) {
+#pragma unroll
+    for (int j = 0; j < (int)(sizeof(P) / 16); j++) reinterpret_cast<uint4*>(&p)[j] = reinterpret_cast<const uint4*>(from)[j];
+  } else {
+    p = *reinterpret_cast<const P*>(from);
+  }
+  return p;
+}
+template <class P> DEVICE void store_wide(void* to, const P& p) {
+  if (sizeof(P) % 16 == 0) {
+#pragma unroll
+    for (int j = 0; j < (int)(sizeof(P) / 16); j++) reinterpret_cast<uint4*>(to)[j] = reinterpret_cast<const uint4*>(&p)[j];
+  } else {
+    *reinterpret_cast<P*>(to) = p;
+  }
+}
+DEVICE pack load(const scalar_t* __restrict__ x, i64 i) { return load_wide<pack>(x + i); }
+DEVICE void store(scalar_t* __restrict__ x, i64 i, pack p) { store_wide(x + i, p); }
+DEVICE void store(accum_t* __restrict__ x, i64 i, accum_pack p) { store_wide(x + i, p); }
 
 // ---- grid-stride loops in 64 bits ----
 

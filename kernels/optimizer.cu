@@ -76,11 +76,11 @@ DEVICE void adam_element(state& s, accum_t g, const accum_t* h, accum_t size, ac
   i64 i = start + threadIdx.x * PACK;                                                                              \
   if (aligned)                                                                                                     \
     for (; i + PACK <= stop; i += 256 * PACK) {                                                                    \
-      pack x = *reinterpret_cast<pack*>(p + i);                                                                    \
+      pack x = load_wide<pack>(p + i);                                                                             \
       const pack y = load(g, i);                                                                                   \
       accum_pack u = {}, w = {};                                                                                   \
-      if (STATES > 0) u = *reinterpret_cast<accum_pack*>(a + i);                                                   \
-      if (STATES > 1) w = *reinterpret_cast<accum_pack*>(b + i);                                                   \
+      if (STATES > 0) u = load_wide<accum_pack>(a + i);                                                            \
+      if (STATES > 1) w = load_wide<accum_pack>(b + i);                                                            \
       EACH(k) {                                                                                                    \
         state s = {up(x.v[k]), u.v[k], w.v[k]};                                                                    \
         ELEMENT(s, up(y.v[k]) * factor);                                                                           \
@@ -88,9 +88,9 @@ DEVICE void adam_element(state& s, accum_t g, const accum_t* h, accum_t size, ac
         u.v[k] = s.a;                                                                                              \
         w.v[k] = s.b;                                                                                              \
       }                                                                                                            \
-      *reinterpret_cast<pack*>(p + i) = x;                                                                         \
-      if (STATES > 0) *reinterpret_cast<accum_pack*>(a + i) = u;                                                   \
-      if (STATES > 1) *reinterpret_cast<accum_pack*>(b + i) = w;                                                   \
+      store_wide(p + i, x);                                                                                        \
+      if (STATES > 0) store_wide(a + i, u);                                                                        \
+      if (STATES > 1) store_wide(b + i, w);                                                                        \
     }                                                                                                              \
   /* what is left: all of it when an address is odd, else fewer than PACK elements, which one thread has */       \
   for (; i < stop; i += 256 * PACK)                                                                                \

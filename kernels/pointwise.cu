@@ -6,10 +6,10 @@
 // copy                  out = x: the yardstick of benchmarks/roofline.py. 2 n s bytes: 67108864 float32 in 125 us.
 
 #ifdef LUCID_SLOPE
-KERNEL __launch_bounds__(256) activation_backward(const scalar_t* __restrict__ g,    // [n]
-                                                  const scalar_t* __restrict__ v,    // [n] the input or the output of the activation
-                                                  scalar_t* __restrict__ dx,         // [n]
-                                                  accum_t slope, i64 n) {
+KERNEL __launch_bounds__(256, 1) activation_backward(const scalar_t* __restrict__ g,    // [n]
+                                                     const scalar_t* __restrict__ v,    // [n] the input or the output of the activation
+                                                     scalar_t* __restrict__ dx,         // [n]
+                                                     accum_t slope, i64 n) {
   FOR_PACKS(i, n) {
     const pack a = load(g, i), b = load(v, i);
     pack r;
@@ -19,9 +19,9 @@ KERNEL __launch_bounds__(256) activation_backward(const scalar_t* __restrict__ g
   FOR_TAIL(i, n) dx[i] = down(up(g[i]) * LUCID_SLOPE(up(v[i]), slope));
 }
 #elif defined(LUCID_VALUE)
-KERNEL __launch_bounds__(256) activation_forward(const scalar_t* __restrict__ x,    // [n]
-                                                 scalar_t* __restrict__ out,        // [n]
-                                                 accum_t slope, i64 n) {
+KERNEL __launch_bounds__(256, 1) activation_forward(const scalar_t* __restrict__ x,    // [n]
+                                                    scalar_t* __restrict__ out,        // [n]
+                                                    accum_t slope, i64 n) {
   FOR_PACKS(i, n) {
     pack p = load(x, i);
     EACH(k) p.v[k] = down(LUCID_VALUE(up(p.v[k]), slope));
@@ -30,10 +30,10 @@ KERNEL __launch_bounds__(256) activation_forward(const scalar_t* __restrict__ x,
   FOR_TAIL(i, n) out[i] = down(LUCID_VALUE(up(x[i]), slope));
 }
 #else
-KERNEL __launch_bounds__(256) masked_scale(const scalar_t* __restrict__ x,           // [n]
-                                           const unsigned char* __restrict__ mask,   // [n] 0 or 1
-                                           scalar_t* __restrict__ out,               // [n]
-                                           accum_t scale, i64 n) {
+KERNEL __launch_bounds__(256, 1) masked_scale(const scalar_t* __restrict__ x,           // [n]
+                                              const unsigned char* __restrict__ mask,   // [n] 0 or 1
+                                              scalar_t* __restrict__ out,               // [n]
+                                              accum_t scale, i64 n) {
   FOR_PACKS(i, n) {
     const pack a = load(x, i);
     pack r;
@@ -43,9 +43,9 @@ KERNEL __launch_bounds__(256) masked_scale(const scalar_t* __restrict__ x,      
   FOR_TAIL(i, n) out[i] = down(up(x[i]) * (mask[i] ? scale : (accum_t)0));
 }
 
-KERNEL __launch_bounds__(256) copy(const scalar_t* __restrict__ x,    // [n]
-                                   scalar_t* __restrict__ out,        // [n]
-                                   i64 n) {
+KERNEL __launch_bounds__(256, 1) copy(const scalar_t* __restrict__ x,    // [n]
+                                      scalar_t* __restrict__ out,        // [n]
+                                      i64 n) {
   FOR_PACKS(i, n) store(out, i, load(x, i));
   FOR_TAIL(i, n) out[i] = x[i];
 }

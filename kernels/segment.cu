@@ -10,9 +10,9 @@
 // index_add_atomic   out += alpha * src by atomic additions, in no fixed order: results differ in the last place from run to run. 3 n cols s bytes.
 
 // launch: 256 threads, a thread per row and one more.
-KERNEL __launch_bounds__(256) segment_bounds(const i64* __restrict__ sorted,    // [n] ascending
-                                             i64* __restrict__ start,           // [rows + 1]: first position with an index >= i
-                                             i64 rows, i64 n) {
+KERNEL __launch_bounds__(256, 1) segment_bounds(const i64* __restrict__ sorted,    // [n] ascending
+                                                i64* __restrict__ start,           // [rows + 1]: first position with an index >= i
+                                                i64 rows, i64 n) {
   const i64 i = thread_index();
   if (i > rows) return;
   i64 low = 0, high = n;
@@ -84,12 +84,12 @@ KERNEL __launch_bounds__(256, 1) segment_sum(const scalar_t* __restrict__ src,  
 }
 
 // launch: 256 threads, a thread per row.
-KERNEL __launch_bounds__(256) segment_sum_flat(const scalar_t* __restrict__ src,     // [n]
-                                               const i64* __restrict__ order,        // [n]
-                                               const i64* __restrict__ start,        // [rows + 1]
-                                               const scalar_t* __restrict__ base,    // [rows] or null
-                                               scalar_t* __restrict__ out,           // [rows]
-                                               accum_t alpha, i64 rows) {
+KERNEL __launch_bounds__(256, 1) segment_sum_flat(const scalar_t* __restrict__ src,     // [n]
+                                                  const i64* __restrict__ order,        // [n]
+                                                  const i64* __restrict__ start,        // [rows + 1]
+                                                  const scalar_t* __restrict__ base,    // [rows] or null
+                                                  scalar_t* __restrict__ out,           // [rows]
+                                                  accum_t alpha, i64 rows) {
   const i64 row = thread_index();
   if (row >= rows) return;
   accum_t sum = 0;
@@ -98,9 +98,9 @@ KERNEL __launch_bounds__(256) segment_sum_flat(const scalar_t* __restrict__ src,
 }
 
 // launch: 256 threads, an element each, grid-stride. `out` is in accum_t: 16-bit atomics would round at every addition.
-KERNEL __launch_bounds__(256) index_add_atomic(const scalar_t* __restrict__ src,    // [n, cols]
-                                               const i64* __restrict__ index,       // [n] in [0, rows)
-                                               accum_t* __restrict__ out,           // [rows, cols]
-                                               accum_t alpha, i64 n, i64 cols) {
+KERNEL __launch_bounds__(256, 1) index_add_atomic(const scalar_t* __restrict__ src,    // [n, cols]
+                                                  const i64* __restrict__ index,       // [n] in [0, rows)
+                                                  accum_t* __restrict__ out,           // [rows, cols]
+                                                  accum_t alpha, i64 n, i64 cols) {
   for (i64 i = thread_index(); i < n * cols; i += thread_count()) atomicAdd(out + index[i / cols] * cols + i % cols, alpha * up(src[i]));
 }

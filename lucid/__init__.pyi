@@ -50,12 +50,14 @@ from . import special as special
 from . import testing as testing
 from . import utils as utils
 from .storage.random import Generator as Generator
+from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .random import get_rng_state as get_rng_state
 from .random import initial_seed as initial_seed
 from .io import load as load
 from .random import manual_seed as manual_seed
 from .io import save as save
 from .random import seed as seed
+from .backends import set_float32_matmul_precision as set_float32_matmul_precision
 from .random import set_rng_state as set_rng_state
 from .storage.dtype import DType as _DType
 from ._functions import adaptive_max_pool1d as adaptive_max_pool1d

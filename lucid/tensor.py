@@ -291,7 +291,8 @@ class Tensor(TensorMethods):
         return self.to(Device("cuda") if device is None else Device(device), non_blocking=non_blocking)
 
     def pin_memory(self) -> Tensor:
-        """A copy in page-locked host memory, from which a GPU copies without staging; itself without a GPU."""
+        """A copy in page-locked host memory, from which a GPU copies without staging; itself without a GPU.
+        """
         from .storage.backend import Backend
 
         cuda = next((b for b in Backend.instances() if b.name == "cuda"), None)

@@ -29,8 +29,9 @@ FREED = _Freed()
 class TensorImpl:
     """Array, backend, `requires_grad`, edge into the graph, and `.grad`.
 
-    array, backend: the raw array and its device. storage: the array with its version; made when something first needs it (a saved value, a view,
-    an in-place write), since most results never do (bench_overhead: chain no-grad 0.83 -> 0.75 us per op).
+    array, backend: the raw array and its device. storage: the array with its version; made when something
+    first needs it (a saved value, a view, an in-place write), since most results never do (bench_overhead:
+    chain no-grad 0.83 -> 0.75 us per op).
     edge: the node (or `Port`) that made this tensor; None for a leaf. accumulate: a leaf's
     AccumulateGrad, once it is used.
     base: for a view, (the tensor viewed, the op, its static arguments).

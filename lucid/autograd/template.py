@@ -144,7 +144,10 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
         made.append(
             "_s = _out.storage"
             if op.view
-            else "_s = _out._storage = new_storage(Storage); _s.array = _a; _s.version = 0; _s.backend = _b; _s.views = None"
+            else (
+                "_s = _out._storage = new_storage(Storage); _s.array = _a; _s.version = 0; "
+                "_s.backend = _b; _s.views = None"
+            )
         )
     static = [
         f"_a{op.tensors.index(n[:-6])}.{n[-5:]}"
@@ -198,7 +201,8 @@ def source(op: Op, scope: dict[str, Any], plan_of: Callable[[Op, int], Plan]) ->
         lines += ["    if _flags:", *_inline(op, diff, scope, plan_of)]
     elif diff:
         storages = ", ".join(
-            f"NONE if {n} is None else {n}.storage" if n in op.optional else f"{n}._storage or {n}.storage" for n in t
+            f"NONE if {n} is None else {n}.storage" if n in op.optional else f"{n}._storage or {n}.storage"
+            for n in t
         )
         statics = "".join(s + ", " for s in op.statics)
         lines += [

@@ -212,6 +212,7 @@ def index_put_value(x: Tensor, index: Any, value: Any, accumulate: bool = False)
 
 
 @public(method=True)
+@named("index_put")
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `x` with `values` written (added, with `accumulate`) at x[indices], a tuple of tensors.
 
@@ -342,6 +343,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 @public(method=True)
+@named("masked_select")
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector."""
     shape = broadcast_shapes(x.shape, _mask("masked_select", mask).shape)

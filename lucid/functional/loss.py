@@ -177,6 +177,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
 
 
 @public("nn.functional.multilabel_soft_margin_loss")
+@named("multilabel_soft_margin_loss")
 def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None,
                                 size_average: bool | None = None, reduce: bool | None = None,
                                 reduction: str = "mean") -> Tensor:
@@ -203,6 +204,7 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
 
 
 @public("nn.functional.l1_loss")
+@named("l1_loss")
 def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """The absolute error |input - target|; with `weight`, the mean is the weighted one."""
@@ -317,6 +319,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
 
 
 @public("nn.functional.poisson_nll_loss")
+@named("poisson_nll_loss")
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
                      size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
@@ -333,6 +336,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
 
 
 @public("nn.functional.soft_margin_loss")
+@named("soft_margin_loss")
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None,
                      reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-t x)) for targets t of -1 and 1."""
@@ -343,6 +347,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
 # ---- margins and distances ----
 
 @public("nn.functional.hinge_embedding_loss")
+@named("hinge_embedding_loss")
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1."""
@@ -351,6 +356,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
 
 
 @public("nn.functional.margin_ranking_loss")
+@named("margin_ranking_loss")
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
                         size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
@@ -360,6 +366,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
 
 
 @public("nn.functional.cosine_embedding_loss")
+@named("cosine_embedding_loss")
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
                           size_average: bool | None = None, reduce: bool | None = None,
                           reduction: str = "mean") -> Tensor:

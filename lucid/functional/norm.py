@@ -220,6 +220,7 @@ def vector_norm(x: Tensor, p: float, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 @public("nn.functional.normalize")
+@named("normalize")
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
               out: Tensor | None = None) -> Tensor:
     """x / max(p-norm of x along `dim`, eps)."""
@@ -237,6 +238,7 @@ def _broadcast_shape(name: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:
 
 
 @public("nn.functional.cosine_similarity", "cosine_similarity")
+@named("cosine_similarity")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together.
 
@@ -253,6 +255,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 @public("nn.functional.pairwise_distance", "pairwise_distance")
+@named("pairwise_distance")
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
                       keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension."""

@@ -160,6 +160,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
 
 
 @public("cross", method=True)
+@named("cross")
 def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
     if dim is None:
@@ -171,6 +172,7 @@ def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 
 @public("linalg.cross")
+@named("linalg.cross")
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product of 3-vectors along `dim`; the other dimensions broadcast."""
     if input.ndim != other.ndim:

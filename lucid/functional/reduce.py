@@ -167,6 +167,7 @@ def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 
 @public(method=True)
 @numpy_names
+@named("std")
 def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Tensor:
     """Standard deviation over `dim`, the root of `var`; its gradient at 0 is 0."""
@@ -176,6 +177,7 @@ def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 
 @public(method=False)
 @numpy_names
+@named("var_mean")
 def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
     """(variance, mean) over `dim`."""
@@ -185,6 +187,7 @@ def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: 
 
 @public(method=False)
 @numpy_names
+@named("std_mean")
 def std_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean) over `dim`."""
@@ -256,6 +259,7 @@ def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out:
 
 
 @public(method=True)
+@named("dist")
 def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """p-norm of x - other."""
     return F.p_norm(x - other, float(p))
@@ -399,6 +403,7 @@ def _trapezoids(y: Tensor, x: Any, dx: Any, dim: int) -> tuple[Tensor, int]:
 
 
 @public(method=False)
+@named("trapezoid")
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`."""
     parts, dim = _trapezoids(y, x, dx, dim)
@@ -412,6 +417,7 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) 
 
 
 @public(method=False)
+@named("cumulative_trapezoid")
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """Integral of `y` up to each position but the first along `dim`, by the trapezoidal rule."""
     parts, dim = _trapezoids(y, x, dx, dim)

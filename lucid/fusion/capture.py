@@ -13,7 +13,7 @@ from ..ops.registry import Op
 from ..storage.backend import backend_of
 from ..storage.storage import Storage
 from .body import Body, called
-from .symbols import IDENTITY, NoCudaForm, Symbol, SymbolNamespace, Trace, call
+from .symbols import BOOLEAN, IDENTITY, NoCudaForm, Symbol, SymbolNamespace, Trace, call
 
 # Elements of the sample on which a capture is compared with the function itself.
 CHECKED = 5
@@ -29,12 +29,14 @@ class Call:
 
 
 class Captured:
-    """A function's ops. inputs: how many tensors it takes, `v0` ... in the trace. total: "sum" or "mean" when the function ends in one, over everything."""
+    """A function as a trace. inputs: how many tensors it takes, `v0` ... in the trace; the gradient of its result comes after them. grads: symbol's name
+    -> the gradient with respect to it; ones: the same for a gradient of 1. total: "sum" or "mean" when the function ends in one, over everything.
+    """
 
-    __slots__ = ("trace", "calls", "inputs", "result", "total")
+    __slots__ = ("trace", "inputs", "result", "total", "grads", "ones")
 
-    def __init__(self, trace: Trace, calls: list[Call], inputs: int, result: Symbol, total: str | None) -> None:
-        self.trace, self.calls, self.inputs, self.result, self.total = trace, calls, inputs, result, total
+    def __init__(self, trace: Trace, inputs: int, result: Symbol, total: str | None, grads: dict[str, Any], ones: dict[str, Any]) -> None:
+        self.trace, self.inputs, self.result, self.total, self.grads, self.ones = trace, inputs, result, total, grads, ones
 
 
 def sample(args: tuple[Any, ...], n: int, backend: Any, rng: Any) -> list[Any]:
@@ -66,6 +68,8 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) ->
     def symbol_of(t: Any) -> Any:
         if t is None or id(t) in symbols:
             return symbols.get(id(t))
+        if isinstance(t, (int, float)):
+            return t
         if not isinstance(t, TensorImpl) or t.ndim or id(t) in totals:
             raise NoCudaForm("a tensor that is no argument" if id(t) not in totals else "work on a sum")
         return t.item()
@@ -87,7 +91,8 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) ->
             return out
         if op.view or op.dtype is None and not op.pointwise and op.name != "masked_fill":
             raise NoCudaForm(f"op {op.name}")
-        # A number has the type of the tensors that it meets: 2 in x * 2 has become a 0-d tensor.
+        if out.dtype != dtype and op.name not in BOOLEAN:
+            raise NoCudaForm(f"a result of dtype {out.dtype.name}")
         symbol = call(trace, op.name, **named)
         symbols[id(out)] = symbol
         calls.append(Call(op, named, symbol))
@@ -100,7 +105,9 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) ->
     total, symbol = totals.get(id(result), (None, symbols.get(id(result))))
     if not isinstance(symbol, Symbol) or symbol.text in trace.boolean or result.dtype != dtype:
         raise NoCudaForm("a result that is not a pointwise function of the arguments")
-    return Captured(trace, calls, len(tensors), symbol, total)
+    grads = _reverse(calls, symbol, trace, Symbol(trace, f"v{len(tensors)}"))
+    ones = _reverse(calls, symbol, trace, 1.0) if total else {}
+    return Captured(trace, len(tensors), symbol, total, grads, ones)
 
 
 def checked(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -130,26 +137,24 @@ def forward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...]) 
     return Body(captured.trace, shape, arrays, [captured.result], [() if captured.total else None], dtype, None)
 
 
-def backward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...], g: Any, wanted: list[int], value: bool = False) -> Body:
-    """The gradients of the tensors `wanted`, from the gradient `g` (an array) of the result; the value before them, where asked for."""
-    trace = Trace(captured.trace.device)
-    trace.adopt(captured.trace)
-    seed = Symbol(trace, f"v{captured.inputs}")
-    found = _reverse(captured, trace, seed)
+def backward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...], g: Any, wanted: list[int]) -> Body:
+    """The gradients of the tensors `wanted`, from the gradient `g` (an array) of the result. g None: the result's sum, and its gradients for g = 1."""
+    found = captured.ones if g is None else captured.grads
     results: list[Any] = [found.get(f"v{i}", 0.0) for i in wanted]
     outs: list[Any] = [None if arrays[i].shape == shape else arrays[i].shape for i in wanted]
-    if value:
-        results, outs = [captured.result, *results], [() if captured.total else None, *outs]
-    return Body(trace, shape, [*arrays, g], results, outs, g.dtype, captured.inputs)
+    if g is None:
+        dtype = next(a.dtype for a in arrays if a.dtype.kind != "b")
+        return Body(captured.trace, shape, arrays, [captured.result, *results], [(), *outs], dtype, None)
+    return Body(captured.trace, shape, [*arrays, g], results, outs, g.dtype, captured.inputs)
 
 
-def _reverse(captured: Captured, trace: Trace, seed: Symbol) -> dict[str, Any]:
+def _reverse(calls: list[Call], result: Symbol, trace: Trace, seed: Any) -> dict[str, Any]:
     """Symbol's name -> the gradient of the result with respect to it."""
     F = SymbolNamespace(trace)
-    grads: dict[str, Any] = {captured.result.text: seed}
-    for c in reversed(captured.calls):
+    grads: dict[str, Any] = {result.text: seed}
+    for c in reversed(calls):
         g = grads.pop(c.out.text, None)
-        if g is None or not isinstance(g, Symbol):
+        if g is None:
             continue
         targets = [t for t in c.op.tensors if isinstance(c.named[t], Symbol) and t in c.op.formulas and not _boolean(trace, c.named[t])]
         for formula in _distinct(c.op, targets, trace.device):

@@ -7,7 +7,6 @@ range that `column_sum_finish` adds in order, so two runs give the same bits. Ea
 
 from __future__ import annotations
 
-import re
 import warnings
 from typing import Any
 
@@ -39,7 +38,7 @@ class Kernel:
     has. repeats: the numbers that tell where rows of repeated inputs lie.
     """
 
-    __slots__ = ("source", "tiled", "kinds", "written", "sums", "repeats")
+    __slots__ = ("source", "tiled", "kinds", "written", "sums", "repeats", "needed")
 
     def __init__(self, body: Body, wanted: list[int]) -> None:
         self.kinds = body.kinds
@@ -49,6 +48,7 @@ class Kernel:
         self.sums = [i for i, kind in enumerate(outs) if kind in (ROW, SCALAR)]
         self.tiled = bool({ROW, COLUMN, REPEAT} & set(self.kinds)) or ROW in outs
         self.repeats = [n for i in sorted(body.repeat) for triple in body.repeat[i] for n in triple]
+        self.needed = body.trace.needed([body.results[i] for i in wanted])
         results = [_text(body.results[i]) for i in wanted]
         self.source = self._tiled(body, results) if self.tiled else self._flat(body, results)
 
@@ -74,13 +74,12 @@ class Kernel:
         for i in sorted(body.repeat):
             row = " + ".join(f"r / div{i}_{j} % mod{i}_{j} * step{i}_{j}" for j in range(len(body.repeat[i]))) or "0"
             lines.append(f"const i64 q{i} = {row};")
-        used = {i for i in range(len(self.kinds)) if any(re.search(rf"\bv{i}\b", t) for t in (*body.trace.lines, *results))}
-        values = {i: self._value(body, i, one, index) for i in sorted(used)}
+        values = {i: self._value(body, i, one, index) for i in range(len(self.kinds)) if f"v{i}" in self.needed}
         lines += [before for before, _ in values.values() if before]
         lines += [f"pack z{i};" for i in self.written if not one]
         lines.append("{ const int k = 0;" if one else "EACH(k) {")
         lines += [f"  const {'bool' if body.inputs[i].dtype.kind == 'b' else 'accum_t'} v{i} = {text};" for i, (_, text) in values.items()]
-        lines += [f"  {line}" for line in body.trace.lines]
+        lines += [f"  {line}" for line, step in zip(body.trace.lines, body.trace.steps, strict=True) if step[0] in self.needed]
         lines += [f"  o{i}[{index}] = down({results[i]});" if one else f"  z{i}.v[k] = down({results[i]});" for i in self.written]
         lines += [f"  s{i}{'[k]' if self.tiled else ''} += {results[i]};" for i in self.sums]
         lines.append("}")

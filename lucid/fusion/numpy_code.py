@@ -167,7 +167,7 @@ def compiled(trace: Trace, axes: list[str], low: list[bool], all_axes: str, resu
         if direct and o and isinstance(r, Symbol) and r.text in computed and r.text not in trace.boolean:
             written.setdefault(r.text, o)
     w = _Writer(trace, axes, list(low), all_axes, written)
-    needed = _needed(trace, results)
+    needed = trace.needed(results)
     for i, (_, _, args, _) in enumerate(trace.steps):
         if trace.steps[i][0] in needed:
             w.last |= {a.text: i for a in args if isinstance(a, Symbol)}
@@ -190,15 +190,6 @@ def compiled(trace: Trace, axes: list[str], low: list[bool], all_axes: str, resu
 
 def _unpack(letter: str, n: int, source: str) -> str:
     return f"{''.join(f'{letter}{i}, ' for i in range(n))} = {source}" if n else ""
-
-
-def _needed(trace: Trace, results: list[Any]) -> set[str]:
-    """Names of the steps on which some result depends."""
-    needed = {r.text for r in results if isinstance(r, Symbol)}
-    for name, _, args, _ in reversed(trace.steps):
-        if name in needed:
-            needed |= {a.text for a in args if isinstance(a, Symbol)}
-    return needed
 
 
 _SCOPE: dict[str, Any] = {name: getattr(np, name) for name in (*UFUNCS.values(), "copyto")}

@@ -15,6 +15,8 @@ MIN_SIZE = 32_768
 # Elements from which a run pays. On CUDA it saves launches from the start. On the CPU arrays that fit in the last cache gain nothing:
 # a chain of 5 in float32 took 1.0 of the unfused time at 1M elements, 0.65 at 4M, 0.5 at 10M (bench_fusion: size sweep).
 RUN_SIZE = {"cpu": 1 << 21, "cuda": MIN_SIZE}
+# Elements from which a function under `@fuse` runs fused (bench_fusion: bell).
+FUSE_SIZE = {"cpu": 1 << 16, "cuda": 1}
 # Pointwise nodes in a run from which it is worth a sweep. One node alone gains nothing.
 MIN_RUN = 2
 

@@ -122,10 +122,13 @@ class Trace:
             found = self._names[expression] = Symbol(self, name)
         return found
 
-    def adopt(self, other: Trace) -> None:
-        """Nothing; begins with what another trace has computed."""
-        self.lines, self.steps, self.boolean = list(other.lines), list(other.steps), set(other.boolean)
-        self._names = {k: Symbol(self, v.text, v.dtype) for k, v in other._names.items()}
+    def needed(self, results: list[Any]) -> set[str]:
+        """Names of the steps on which some result depends."""
+        needed = {r.text for r in results if isinstance(r, Symbol)}
+        for name, _, args, _ in reversed(self.steps):
+            if name in needed:
+                needed |= {a.text for a in args if isinstance(a, Symbol)}
+        return needed
 
     def apply(self, function: Any, *args: Any) -> Symbol:
         """The symbol of a function's result that has no CUDA form: `function(F, *args)` on arrays. For the CPU."""
@@ -235,6 +238,10 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
     """The symbol of an op's result on symbols and numbers."""
     if name in IDENTITY:
         return args[0]
+    if name == "mul" and len(args) == 2:
+        x, y = args if isinstance(args[0], Symbol) else args[::-1]
+        if isinstance(y, float) and y == 1 and isinstance(x, Symbol) and x.text not in trace.boolean and x.dtype.kind == "f":
+            return x
     form, op = FORMS.get(name), OPS[name]
     named = {p.name: p.default for p in op.parameters if p.default is not p.empty}
     named |= dict(zip((p.name for p in op.parameters), args, strict=False)) | statics

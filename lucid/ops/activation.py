@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ..errors import ShapeError
-from .common import normalize_dim
+from .common import check_tensors, normalize_dim
 from .pointwise import like, wide
 from .registry import A, Sample, composite, op
 from .special import call

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
-from ..errors import DtypeError, IndexRangeError, ShapeError
+from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
 from ..storage.backend import scipy_linalg as scipy_linalg
 from ..storage.backend import special as special
 
 Shape = tuple[int, ...]
 Dim = int | Sequence[int] | None
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def normalize_dim(name: str, dim: int, ndim: int) -> int:
@@ -44,9 +46,31 @@ def check_tensors(name: str, **values: Any) -> None:
     for argument, value in values.items():
         if not hasattr(value, "ndim"):
             raise DtypeError(
-                f"{name}: expected a tensor as {argument}, got {type(value).__name__} {value!r}; make a tensor of "
-                "it with lucid.tensor(...)"
+                f"{name}: expected a tensor as {argument}, got {type(value).__name__} {value!r}; "
+                "make a tensor of it with lucid.tensor(...)"
             )
+
+
+def named(name: str) -> Callable[[_Function], _Function]:
+    """A decorator: errors that ops raise inside the function carry its name, for functions made of other ops."""
+
+    def decorate(function: _Function) -> _Function:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except LucidError as error:
+                raise renamed(error, name) from error
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def renamed(error: LucidError, name: str) -> LucidError:
+    """The same error in the name of another op: "mul: shapes ..." becomes "trapezoid: shapes ..."."""
+    message = str(error)
+    return error if message.startswith(name) else type(error)(f"{name}: {message.partition(': ')[2] or message}")
 
 
 def keep_shape(shape: Shape, dims: Shape) -> Shape:

@@ -124,6 +124,7 @@ def _blend(F: Any, name: str, x: Any, product_: Any, beta: Any, alpha: Any) -> A
     samples=[Sample((2, 4), (2, 3), (3, 4), beta=0.5, alpha=2.0), Sample((4,), (2, 3), (3, 4))],
     reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b),
 )
+@named("addmm")
 def addmm(F, x, mat1, mat2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha mat1 @ mat2. mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]."""
     return _blend(F, "addmm", x, F.mm(mat1, mat2), beta, alpha)
@@ -135,6 +136,7 @@ def addmm(F, x, mat1, mat2, *, beta: float = 1, alpha: float = 1):
     samples=[Sample((2,), (2, 3), (3,), beta=0.5, alpha=2.0)],
     reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b),
 )
+@named("addmv")
 def addmv(F, x, mat, vec, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha mat @ vec. mat: [n, k]; vec: [k]; x broadcasts to [n]."""
     return _blend(F, "addmv", x, F.mv(mat, vec), beta, alpha)
@@ -146,6 +148,7 @@ def addmv(F, x, mat, vec, *, beta: float = 1, alpha: float = 1):
     samples=[Sample((2, 4), (3, 2, 3), (3, 3, 4), beta=0.5, alpha=2.0)],
     reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0),
 )
+@named("addbmm")
 def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha times the sum over the batch of batch1 @ batch2.
 
@@ -160,6 +163,7 @@ def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
     samples=[Sample((3, 4), (3,), (4,), beta=0.5, alpha=2.0)],
     reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * a[:, None] * b,
 )
+@named("addr")
 def addr(F, x, vec1, vec2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha times the outer product of vec1 [n] and vec2 [m]; x broadcasts to [n, m]."""
     return _blend(F, "addr", x, F.outer(vec1, vec2), beta, alpha)
@@ -171,6 +175,7 @@ def addr(F, x, vec1, vec2, *, beta: float = 1, alpha: float = 1):
     samples=[Sample((2, 2, 4), (2, 2, 3), (2, 3, 4), beta=0.5, alpha=2.0)],
     reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * (a @ b),
 )
+@named("baddbmm")
 def baddbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [b, n, m]."""
     return _blend(F, "baddbmm", x, F.bmm(batch1, batch2), beta, alpha)

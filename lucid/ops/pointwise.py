@@ -533,6 +533,7 @@ def isreal(xp, x):
 
 
 @composite(samples=[Sample(A((3,), low=0.1, high=2.0), (3,))])
+@named("polar")
 def polar(F, abs, angle):
     """The complex numbers of absolute value `abs` and argument `angle`: abs cos(angle) + i abs sin(angle)."""
     return F.complex(abs * F.cos(angle), abs * F.sin(angle))

@@ -271,6 +271,7 @@ copysign.grad(x=lambda F, g, x, out: g * F.sgn(x) * F.sgn(out), y=lambda F, g: F
 
 
 @composite(method=True, samples=[Sample((3, 4), A((4,), dtype="int64", low=-3, high=4)), Sample((3,), (3,))])
+@named("ldexp")
 def ldexp(F, x, other):
     """x 2^other."""
     return x * F.exp2(other)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np  # for references only: forwards use xp
 
 from ..errors import IndexRangeError, ShapeError
-from .common import Dim, Shape, is_low, keep_shape, normalize_dim, normalize_dims
+from .common import Dim, Shape, check_tensors, is_low, keep_shape, normalize_dim, normalize_dims
 from .registry import A, Sample, composite, op
 
 # ---- shared by forwards (raw arrays) and by formulas (F) ----
@@ -307,6 +307,7 @@ _NAN_SAMPLES = [Sample(A(value=[[1.0, nan, 2.0], [3.0, 4.0, nan]]), dim=1), Samp
 
 
 @composite(public=False, samples=_NAN_SAMPLES, reference=_nan_reference)
+@named("nansum")
 def nansum(F, x, dim: Dim = None, keepdim: bool = False):
     """Sum over `dim` with NaN taken as 0."""
     return F.sum(F.masked_fill(x, F.ne(x, x), 0.0), dim, keepdim)
@@ -315,6 +316,7 @@ def nansum(F, x, dim: Dim = None, keepdim: bool = False):
 @composite(public=False, samples=_NAN_SAMPLES,
            reference=lambda x, dim=None, keepdim=False: _nan_reference(x, dim, keepdim)
            / (x == x).sum(axis=dim, keepdims=keepdim))
+@named("nanmean")
 def nanmean(F, x, dim: Dim = None, keepdim: bool = False):
     """Mean over `dim` of the elements that are not NaN."""
     return F.nansum(x, dim, keepdim) / F.count_valid(x, dim, keepdim)

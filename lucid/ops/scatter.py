@@ -115,6 +115,7 @@ def scatter_prod(F, x, dim: int, index, src):
 
 @composite(public=False, samples=[Sample((2, 3), 1, _INDEX, (2, 4), reduce=r, include_self=s)
                                   for r in _REDUCTIONS for s in (True, False)])
+@named("scatter_reduce")
 def scatter_reduce(F, x, dim: int, index, src, reduce: str, include_self: bool = True):
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
 

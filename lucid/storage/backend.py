@@ -67,7 +67,9 @@ class Backend:
         return array.item()
 
     def pin(self, array: Any) -> Any:
-        """A NumPy array in page-locked memory, from which this device copies fastest (on the CPU: the array itself)."""
+        """A NumPy array in page-locked memory, from which this device copies fastest (on the
+        CPU: the array itself).
+        """
         return array
 
     def is_pinned(self, array: Any) -> bool:

@@ -425,11 +425,17 @@ def held_by_tensors(place: Device, most: int = 4) -> list[str]:
     nbytes: Counter[tuple[str, tuple[int, ...]]] = Counter()
     seen: set[int] = set()
     for s in gc.get_objects():
-        # Storages, and tensors that have none yet: what has both slots. An array is counted once, a view not at all.
+        # Storages, and tensors that have none yet: what has both slots. An array is counted
+        # once, a view not at all.
         if not (hasattr(type(s), "array") and hasattr(type(s), "backend")):
             continue
         array, backend = getattr(s, "array", None), getattr(s, "backend", None)
-        if getattr(backend, "device", None) != place or array is None or array.base is not None or id(array) in seen:
+        if (
+            getattr(backend, "device", None) != place
+            or array is None
+            or array.base is not None
+            or id(array) in seen
+        ):
             continue
         seen.add(id(array))
         kind = (array.dtype.name, array.shape)

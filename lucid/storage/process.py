@@ -1,4 +1,6 @@
-"""Two settings of the whole process that importing lucid makes, each with a switch: malloc's and the garbage collector's."""
+"""Two settings of the whole process that importing lucid makes, each with a switch: malloc's
+and the garbage collector's.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,10 @@ def keep_freed_blocks() -> bool:
 def collect_rarely() -> bool:
     """Whether Python's cyclic collector was told to look for cycles every 50,000 allocations instead of 700.
 
-    A graph has no cycles and is freed by reference counting, but the collector visits its nodes again and again while it grows: a chain
-    of 1,000,000 ops takes 3.4 us per node to build with Python's threshold, 2.0 with this one (bench_overhead: deep). A threshold that the
-    program has set itself is left alone, as is everything under LUCID_GC=default.
+    A graph has no cycles and is freed by reference counting, but the collector visits its nodes again and
+    again while it grows: a chain of 1,000,000 ops takes 3.4 us per node to build with Python's threshold, 2.0
+    with this one (bench_overhead: deep). A threshold that the program has set itself is left alone, as is
+    everything under LUCID_GC=default.
     """
     if os.environ.get("LUCID_GC") == "default" or gc.get_threshold()[0] != _PYTHONS_DEFAULT:
         return False

@@ -6,11 +6,12 @@ from __future__ import annotations
 import pytest
 
 from lucid import fusion
-from lucid.fusion import groups, rewrite
+from lucid.fusion import groups, patterns, rewrite
 
 
 @pytest.fixture
 def small(monkeypatch):
+    monkeypatch.setattr(patterns, "FUSE_SIZE", {"cpu": 1, "cuda": 1})
     monkeypatch.setattr(groups, "RUN_SIZE", {"cpu": 1, "cuda": 1})
     monkeypatch.setattr(rewrite, "MIN_SIZE", 1)
     fusion.reset_stats()
