@@ -109,7 +109,7 @@ struct __align__(PACK == 1 ? sizeof(accum_t) : 16) accum_pack {
   accum_t v[PACK];
 };
 
-// Written as uint4: ptxas splits the store of a struct whose members come from different registers into single ones (ci/kernels looks).
+// The store is an intrinsic: NVRTC often splits an assignment of a struct into stores of its members (ci/kernels counts the 128-bit ones).
 template <class P> DEVICE P load_wide(const void* from) {
   P p;
   if (sizeof(P) % 16 == 0) {
@@ -123,7 +123,7 @@ template <class P> DEVICE P load_wide(const void* from) {
 template <class P> DEVICE void store_wide(void* to, const P& p) {
   if (sizeof(P) % 16 == 0) {
 #pragma unroll
-    for (int j = 0; j < (int)(sizeof(P) / 16); j++) reinterpret_cast<uint4*>(to)[j] = reinterpret_cast<const uint4*>(&p)[j];
+    for (int j = 0; j < (int)(sizeof(P) / 16); j++) __stwb(reinterpret_cast<uint4*>(to) + j, reinterpret_cast<const uint4*>(&p)[j]);
   } else {
     *reinterpret_cast<P*>(to) = p;
   }

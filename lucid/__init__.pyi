@@ -60,23 +60,35 @@ from .random import seed as seed
 from .backends import set_float32_matmul_precision as set_float32_matmul_precision
 from .random import set_rng_state as set_rng_state
 from .storage.dtype import DType as _DType
+from ._functions import DoubleTensor as DoubleTensor
+from ._functions import FloatTensor as FloatTensor
+from ._functions import HalfTensor as HalfTensor
+from ._functions import IntTensor as IntTensor
+from ._functions import LongTensor as LongTensor
 from ._functions import adaptive_max_pool1d as adaptive_max_pool1d
 from ._functions import aminmax as aminmax
 from ._functions import argsort as argsort
+from ._functions import as_strided_scatter as as_strided_scatter
 from ._functions import cat as cat
 from ._functions import celu_ as celu_
 from ._functions import chunk as chunk
 from . import _functions as _functions
+from ._functions import cosine_similarity as cosine_similarity
+from ._functions import cross as cross
 from ._functions import cummax as cummax
 from ._functions import cummin as cummin
 from ._functions import cumprod as cumprod
 from ._functions import cumsum as cumsum
+from ._functions import cumulative_trapezoid as cumulative_trapezoid
 from ._functions import diff as diff
+from ._functions import dist as dist
 from ._functions import empty_like as empty_like
 from ._functions import gather as gather
 from ._functions import index_fill as index_fill
+from ._functions import index_put as index_put
 from ._functions import index_reduce as index_reduce
 from ._functions import kthvalue as kthvalue
+from ._functions import masked_select as masked_select
 from ._functions import max as max
 from ._functions import max_pool1d_with_indices as max_pool1d_with_indices
 from ._functions import median as median
@@ -88,6 +100,7 @@ from ._functions import nanquantile as nanquantile
 from ._functions import nansum as nansum
 from ._functions import norm as norm
 from ._functions import ones_like as ones_like
+from ._functions import pairwise_distance as pairwise_distance
 from ._functions import prod as prod
 from ._functions import quantile as quantile
 from ._functions import relu_ as relu_
@@ -106,6 +119,7 @@ from ._functions import take_along_dim as take_along_dim
 from ._functions import tensor_split as tensor_split
 from ._functions import threshold_ as threshold_
 from ._functions import topk as topk
+from ._functions import trapezoid as trapezoid
 from ._functions import unbind as unbind
 from ._functions import unique as unique
 from ._functions import unique_consecutive as unique_consecutive
@@ -273,6 +287,7 @@ from .functional.basic import is_floating_point as is_floating_point
 from .functional.basic import numel as numel
 from .functional.basic import promote_types as promote_types
 from .functional.basic import result_type as result_type
+from .functional import compat as _compat
 from .functional.conv import conv1d as conv1d
 from .functional.conv import conv2d as conv2d
 from .functional.conv import conv3d as conv3d
@@ -321,11 +336,9 @@ from .functional.fft import istft as istft
 from .functional.fft import stft as stft
 from .functional.index import argwhere as argwhere
 from .functional.index import bucketize as bucketize
-from .functional.index import index_put as index_put
 from .functional.index import isin as isin
 from .functional.index import masked_fill as masked_fill
 from .functional.index import masked_scatter as masked_scatter
-from .functional.index import masked_select as masked_select
 from .functional.index import msort as msort
 from .functional.index import nonzero as nonzero
 from .functional.index import searchsorted as searchsorted
@@ -357,12 +370,10 @@ from .functional.join import vstack as vstack
 from .functional.linalg import pinverse as pinverse
 from .functional.linalg import triangular_solve as triangular_solve
 from .functional.loss import ctc_loss as ctc_loss
-from .functional.norm import cosine_similarity as cosine_similarity
 from .functional.norm import group_norm as group_norm
 from .functional.norm import instance_norm as instance_norm
 from .functional.norm import layer_norm as layer_norm
 from .functional import norm as _norm
-from .functional.norm import pairwise_distance as pairwise_distance
 from .functional.norm import rms_norm as rms_norm
 from .functional.pointwise import add as add
 from .functional.pointwise import allclose as allclose
@@ -388,7 +399,6 @@ from .functional.pool import max_pool3d as max_pool3d
 from .functional.products import bilinear as bilinear
 from .functional.products import cdist as cdist
 from .functional.products import chain_matmul as chain_matmul
-from .functional.products import cross as cross
 from .functional.products import einsum as einsum
 from .functional.products import matrix_power as matrix_power
 from .functional.products import pdist as pdist
@@ -407,18 +417,14 @@ from .functional.random import randn_like as randn_like
 from .functional.random import randperm as randperm
 from .functional.reduce import corrcoef as corrcoef
 from .functional.reduce import cov as cov
-from .functional.reduce import cumulative_trapezoid as cumulative_trapezoid
-from .functional.reduce import dist as dist
 from .functional.reduce import gradient as gradient
 from .functional.reduce import mean as mean
 from .functional.reduce import renorm as renorm
 from .functional.reduce import sum as sum
 from .functional.reduce import sum_to_size as sum_to_size
-from .functional.reduce import trapezoid as trapezoid
 from .functional.reduce import trapz as trapz
 from .functional.shape import adjoint as adjoint
 from .functional.shape import as_strided as as_strided
-from .functional.shape import as_strided_scatter as as_strided_scatter
 from .functional.shape import broadcast_shapes as broadcast_shapes
 from .functional.shape import broadcast_tensors as broadcast_tensors
 from .functional.shape import broadcast_to as broadcast_to
@@ -533,6 +539,7 @@ tril_ = _ops.tril
 triu_ = _ops.triu
 trunc_ = _ops.trunc
 xlogy_ = _ops.xlogy
+compile = _compat.compile_
 range = _creation.range_
 orgqr = _decompositions.householder_product
 dropout = _dropout.dropout_

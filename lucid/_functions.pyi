@@ -10,6 +10,21 @@ from .functional.reduce import MinMax
 from .functional.reduce import ValuesIndices
 from .tensor import Tensor
 
+def DoubleTensor(*data: Any, device: Any = None) -> Tensor:
+    """A float64 tensor: `DoubleTensor([1, 2])` of given values, `DoubleTensor(2, 3)` of a shape (zeros). New
+    code writes lucid.tensor(..., dtype=lucid.float64)."""
+def FloatTensor(*data: Any, device: Any = None) -> Tensor:
+    """A float32 tensor: `FloatTensor([1, 2])` of given values, `FloatTensor(2, 3)` of a shape (zeros). New
+    code writes lucid.tensor(..., dtype=lucid.float32)."""
+def HalfTensor(*data: Any, device: Any = None) -> Tensor:
+    """A float16 tensor: `HalfTensor([1, 2])` of given values, `HalfTensor(2, 3)` of a shape (zeros). New code
+    writes lucid.tensor(..., dtype=lucid.float16)."""
+def IntTensor(*data: Any, device: Any = None) -> Tensor:
+    """A int32 tensor: `IntTensor([1, 2])` of given values, `IntTensor(2, 3)` of a shape (zeros). New code
+    writes lucid.tensor(..., dtype=lucid.int32)."""
+def LongTensor(*data: Any, device: Any = None) -> Tensor:
+    """A int64 tensor: `LongTensor([1, 2])` of given values, `LongTensor(2, 3)` of a shape (zeros). New code
+    writes lucid.tensor(..., dtype=lucid.int64)."""
 def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """The largest element of each of the windows that share 1 dimension evenly, and with `return_indices` its
     place in the flattened input; see `adaptive_avg_pool2d`."""
@@ -31,12 +46,24 @@ def argsort(
     axis: int | None = None,
 ) -> Tensor:
     """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest."""
+def as_strided_scatter(
+    x: Tensor,
+    src: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Tensor:
+    """A contiguous copy of `x` with `src` written where `as_strided` would read."""
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors joined along `dim`; their other sizes agree."""
 def celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (e^(x / alpha) - 1)."""
 def chunk(x: Tensor, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller."""
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together."""
+def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
 def cummax(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
     """(values, indices) of the largest element up to each position along `dim`."""
 def cummin(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
@@ -45,6 +72,8 @@ def cumprod(x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None) 
     """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None) -> Tensor:
     """Sum of the elements up to each position along `dim`."""
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Integral of `y` up to each position but the first along `dim`, by the trapezoidal rule."""
 def diff(
     x: Tensor,
     n: int = 1,
@@ -55,6 +84,8 @@ def diff(
     axis: int | None = None,
 ) -> Tensor:
     """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
+def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """p-norm of x - other."""
 def empty_like(
     x: Tensor,
     *,
@@ -75,6 +106,8 @@ def gather(
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1."""
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, axis: int | None = None) -> Tensor:
     """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`."""
+def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of `x` with `values` written (added, with `accumulate`) at x[indices], a tuple of tensors."""
 def index_reduce(
     x: Tensor,
     dim: int,
@@ -96,6 +129,12 @@ def kthvalue(
     keepdims: bool | None = None,
 ) -> ValuesIndices:
     """(values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The vector product of 3-vectors along `dim`; the other dimensions broadcast."""
+def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """The sum of conj(x) y along `dim`, with broadcasting."""
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector."""
 def max(
     x: Tensor,
     dim: Any = None,
@@ -211,12 +250,50 @@ def nn_functional_adaptive_max_pool3d_with_indices(
     """`adaptive_max_pool3d` with `return_indices`: (values, indices)."""
 def nn_functional_celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (e^(x / alpha) - 1)."""
+def nn_functional_cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
 def nn_functional_elu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (e^x - 1)."""
 def nn_functional_hardtanh_(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+def nn_functional_hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """x where the target is 1, max(0, margin - x) where it is -1."""
+def nn_functional_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """The absolute error |input - target|; with `weight`, the mean is the weighted one."""
 def nn_functional_leaky_relu_(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope x."""
+def nn_functional_margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, -target (input1 - input2) + margin), for targets of 1 (the first shall be larger) and -1."""
 def nn_functional_max_pool2d_with_indices(
     x: Tensor,
     kernel_size: int | Sequence[int],
@@ -267,6 +344,34 @@ def nn_functional_max_unpool3d(
 ) -> Tensor:
     """Zeros with each element of `x` at the place in the flattened 3-d output that `indices` (from
     `max_pool3d(return_indices=True)`) names."""
+def nn_functional_multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over the last dimension of the binary cross entropy with logits."""
+def nn_functional_normalize(
+    input: Tensor,
+    p: float = 2.0,
+    dim: Any = 1,
+    eps: float = 1e-12,
+    out: Tensor | None = None,
+) -> Tensor:
+    """x / max(p-norm of x along `dim`, eps)."""
+def nn_functional_poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-08,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """exp(x) - t x, or x - t log(x + eps) with log_input=False."""
 def nn_functional_relu6_(x: Tensor) -> Tensor:
     """x held between 0 and 6; derivative 0 at both bounds."""
 def nn_functional_relu_(x: Tensor) -> Tensor:
@@ -280,6 +385,14 @@ def nn_functional_rrelu_(
     """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853)."""
 def nn_functional_selu_(x: Tensor) -> Tensor:
     """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
+def nn_functional_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """log(1 + exp(-t x)) for targets t of -1 and 1."""
 def nn_functional_threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
     """x where x > threshold, else `value`."""
 def norm(
@@ -303,6 +416,14 @@ def ones_like(
     memory_format: Any = None,
 ) -> Tensor:
     """`ones` with the shape, and unless given the dtype and device, of `x`."""
+def pairwise_distance(
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    keepdim: bool = False,
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last dimension."""
 def prod(
     x: Tensor,
     dim: int | None = None,
@@ -437,6 +558,8 @@ def topk(
     axis: int | None = None,
 ) -> ValuesIndices:
     """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`."""
 def unbind(x: Tensor, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
     """Views of `x` at each position along `dim`, without it."""
 def unique(

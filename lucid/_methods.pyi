@@ -125,7 +125,7 @@ class TensorMethods(TensorImpl):
     argsort = _functions.argsort
     argwhere = _index.argwhere
     as_strided = _shape.as_strided
-    as_strided_scatter = _shape.as_strided_scatter
+    as_strided_scatter = _functions.as_strided_scatter
     asin = _ops.asin
     asin_ = _ops.asin
     asinh = _ops.asinh
@@ -194,7 +194,7 @@ class TensorMethods(TensorImpl):
     cosh_ = _ops.cosh
     count_nonzero = _ops.count_nonzero
     cov = _reduce.cov
-    cross = _products.cross
+    cross = _functions.cross
     cummax = _functions.cummax
     cummin = _functions.cummin
     cumprod = _functions.cumprod
@@ -213,7 +213,7 @@ class TensorMethods(TensorImpl):
     diff = _functions.diff
     digamma = _ops.digamma
     digamma_ = _ops.digamma
-    dist = _reduce.dist
+    dist = _functions.dist
     div = _pointwise.div
     div_ = _pointwise.div
     divide = _pointwise.div
@@ -299,8 +299,8 @@ class TensorMethods(TensorImpl):
     index_copy_ = _ops.index_copy
     index_fill = _functions.index_fill
     index_fill_ = _functions.index_fill
-    index_put = _index.index_put
-    index_put_ = _index.index_put
+    index_put = _functions.index_put
+    index_put_ = _functions.index_put
     index_reduce = _functions.index_reduce
     index_reduce_ = _functions.index_reduce
     index_select = _ops.index_select
@@ -375,7 +375,7 @@ class TensorMethods(TensorImpl):
     masked_fill_ = _index.masked_fill
     masked_scatter = _index.masked_scatter
     masked_scatter_ = _index.masked_scatter
-    masked_select = _index.masked_select
+    masked_select = _functions.masked_select
     matmul = _ops.matmul
     matrix_exp = _ops.matrix_exp
     matrix_power = _products.matrix_power

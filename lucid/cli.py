@@ -22,6 +22,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train lstm", "train an LSTM on text, character by character", "lucid._cli.train_lstm"),
     ("train gpt", "train a small GPT on text, character by character", "lucid._cli.train_gpt"),
     ("info", "versions, devices and libraries on this machine", "lucid._cli.info"),
+    ("kernels", "list the CUDA kernels, compile them without a GPU", "lucid._cli.kernels"),
 )
 GROUPS = {"train": "train an example model"}
 

@@ -284,7 +284,3 @@ def fold(
             "dilation"
         )
     return unbatched(lambda v: F.col2im(v, size, *settings), "fold", x, 1)
-
-
-from . import interpolate as interpolate  # noqa: E402  (uses the helpers above)
-from . import pool as pool  # noqa: E402

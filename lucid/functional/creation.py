@@ -408,7 +408,13 @@ def frombuffer(
     buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
     """A 1-d CPU tensor on the memory of a bytes-like object, which it shares."""
-    return from_numpy(np.frombuffer(buffer, as_dtype(dtype), count, offset)).requires_grad_(requires_grad)
+    try:
+        array = np.frombuffer(buffer, as_dtype(dtype), count, offset)
+    except ValueError as error:
+        raise ShapeError(
+            f"frombuffer: {error} (got {len(memoryview(buffer).cast('B'))} bytes for {as_dtype(dtype).name})"
+        ) from None
+    return from_numpy(array).requires_grad_(requires_grad)
 
 
 @public("from_dlpack", "utils.dlpack.from_dlpack")

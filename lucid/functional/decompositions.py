@@ -6,6 +6,7 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
+from ..ops.linalg import check_matrix
 from ..tensor import Tensor
 from .linalg import (
     LU,
@@ -62,6 +63,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Only A's lower (upper) triangle is read. Raises LucidError for a matrix that is not positive definite,
     with its batch index.
     """
+    check_matrix("linalg.cholesky", A)
     out = F.cholesky_lower(F.from_triangle(A, upper))
     return mH(out) if upper else out
 
@@ -78,6 +80,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
 
     It gives NaN and a positive info, for the whole batch.
     """
+    check_matrix("linalg.cholesky_ex", A)
     out, info = _checked("linalg.cholesky_ex", A, lambda: linalg_cholesky(A, upper=upper), check_errors)
     return CholeskyEx(_new(A, A.shape, A.dtype, float("nan")) if out is None else out, info)
 
@@ -91,6 +94,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 @public(method=True)
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """A^-1 from A's Cholesky factor L [..., n, n]."""
+    check_matrix("cholesky_inverse", L)
     return cholesky_solve(F.zeros_like(L) + _eye(L, L.shape[-1]), L, upper)
 
 
@@ -123,6 +127,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
 
     A: [..., m, n], v_i in column i below the diagonal (1 on it, 0 above); tau: [..., k], k <= n <= m.
     """
+    check_matrix("linalg.householder_product", A, square=False)
     m, n = A.shape[-2:]
     if m < n or tau.shape[-1] > n:
         raise ShapeError(
@@ -151,6 +156,8 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: b
 
     x: [..., m, k]; tau: [..., k]; other: [..., m, n] (`left`) or [..., n, m].
     """
+    check_matrix("ormqr", x, square=False)
+    check_matrix("ormqr", other, square=False)
     if left:
         return _reflect(x, tau, other, transpose)
     return mH(_reflect(x, tau, mH(other), not transpose))
@@ -194,6 +201,7 @@ def lu(x: Tensor, pivot: bool = True, get_infos: bool = False, out: None = None)
 @public("lu_unpack")
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> LU:
     """(P, L, U) from what `lu_factor` returns; what is not asked for is empty."""
+    check_matrix("lu_unpack", LU_data, square=False)
     m, n = LU_data.shape[-2:]
     k = min(m, n)
     empty = _new(LU_data, (0,), LU_data.dtype)
@@ -221,6 +229,8 @@ def linalg_lu_solve(
 
     B: [..., n, k].
     """
+    check_matrix("linalg.lu_solve", LU)
+    check_matrix("linalg.lu_solve", B, square=False)
     if not left:
         return mH(linalg_lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
     order = F.pivots_to_order(pivots, LU.shape[-2])
@@ -252,6 +262,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
     Only the triangle UPLO is read. The gradient of eigenvectors is defined up to their phase and where
     eigenvalues differ.
     """
+    check_matrix("linalg.eigh", A)
     return Eigen(*F.eigh_full(F.from_triangle(A, _triangle("linalg.eigh", UPLO))))
 
 
@@ -261,6 +272,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 
     Only the triangle UPLO is read.
     """
+    check_matrix("linalg.eigvalsh", A)
     return F.eigvalsh_full(F.from_triangle(A, _triangle("linalg.eigvalsh", UPLO)))
 
 

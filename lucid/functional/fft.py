@@ -232,6 +232,11 @@ def _frequencies(xp: Any, array: Any, dtype: Any, device: Any, requires_grad: bo
     return out.requires_grad_() if requires_grad else out
 
 
+def _check_samples(name: str, n: int, d: float) -> None:
+    if n < 1 or d == 0:
+        raise ShapeError(f"{name}: expected n >= 1 samples a distance d other than 0 apart, got n={n}, d={d}")
+
+
 @public("fft.fftfreq")
 def fftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
@@ -242,6 +247,7 @@ def fftfreq(
     """
     import numpy as np
 
+    _check_samples("fft.fftfreq", n, d)
     return _frequencies(np, np.fft.fftfreq(n, d), dtype, device, requires_grad)
 
 
@@ -252,6 +258,7 @@ def rfftfreq(
     """The frequencies of `rfft` of n samples d apart: [0, 1, ..., n // 2] / (n d)."""
     import numpy as np
 
+    _check_samples("fft.rfftfreq", n, d)
     return _frequencies(np, np.fft.rfftfreq(n, d), dtype, device, requires_grad)
 
 

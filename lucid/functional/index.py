@@ -12,8 +12,8 @@ from ..autograd.inplace import check_writable, write
 from ..autograd.inplace import method as in_place
 from ..autograd.mode import GRAD, mode
 from ..autograd.record import RECORDED as F
-from ..errors import DtypeError, IndexRangeError, ShapeError
-from ..ops.common import normalize_dim
+from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
+from ..ops.common import named, normalize_dim, renamed
 from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
 from . import join as join  # publishes cat, split, meshgrid, ...
@@ -179,7 +179,10 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     With repeated positions one of the values stays, which one is not said.
     """
     check_writable(x, "setitem")
-    basic, arrays = parsed = parse_index(x, index)
+    try:
+        basic, arrays = parsed = parse_index(x, index)
+    except LucidError as error:
+        raise renamed(error, "setitem") from error
     view = x if parsed.whole and arrays else F.getitem_view(x, basic)
     target = tuple(_ALL if i is None else i for i in arrays) if arrays else Ellipsis
     recorded = mode.flags & GRAD and (view.requires_grad or _owner(view).requires_grad)
@@ -364,12 +367,16 @@ def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
     """`x` where `condition` holds, else `y`; with `condition` alone, the positions where it holds."""
     if x is None and y is None:
         return nonzero(condition, as_tuple=True)
+    if isinstance(condition, Tensor) and condition.dtype.kind != "b":
+        raise DtypeError(
+            f"where: expected a condition of bools, got {condition.dtype.name}; use condition != 0"
+        )
     return F.where(condition, x, y)
 
 
 def _where(x: Tensor, condition: Tensor, y: Any) -> Tensor:
     """The tensor's elements where `condition` holds, else those of `y`."""
-    return F.where(condition, x, y)
+    return where(condition, x, y)
 
 
 setattr(Tensor, "where", _where)  # noqa: B010

@@ -83,6 +83,10 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
 @public()
 def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     """`x` with cells of `value` around it: `nn.functional.pad` in its constant mode."""
+    if len(pad) % 2 or len(pad) > 2 * x.ndim:
+        raise ShapeError(
+            f"constant_pad_nd: expected pairs of sizes for at most {x.ndim} dimensions, got {tuple(pad)}"
+        )
     return F.pad_constant(x, tuple(int(p) for p in pad), value)
 
 

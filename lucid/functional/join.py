@@ -9,7 +9,7 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
-from ..ops.common import normalize_dim
+from ..ops.common import check_tensors, normalize_dim
 from ..ops.shape import parts_op
 from ..tensor import Tensor, _wrap
 from .reduce import numpy_names
@@ -247,6 +247,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 def cartesian_prod(*tensors: Any) -> Tensor:
     """All combinations of one element of each vector, one row each."""
     vectors = as_tuple(tensors)
+    if any(x.ndim != 1 for x in vectors):
+        raise ShapeError(f"cartesian_prod: expected vectors, got shapes {[x.shape for x in vectors]}")
     if len(vectors) == 1:
         return vectors[0]
     return F.stack(*[F.reshape(g, (-1,)) for g in meshgrid(*vectors)], dim=1)
@@ -269,6 +271,7 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 @public(method=True)
 def kron(x: Tensor, other: Tensor) -> Tensor:
     """Kronecker product: x with each element replaced by itself times `other`."""
+    check_tensors("kron", x=x, other=other)
     n = builtins.max(x.ndim, other.ndim)
     a, b = (1,) * (n - x.ndim) + x.shape, (1,) * (n - other.ndim) + other.shape
     left = F.reshape(x, tuple(s for n in a for s in (n, 1)))

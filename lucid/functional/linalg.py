@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..autograd.record import RECORDED as F
 from ..errors import LucidError, ShapeError
+from ..ops.linalg import check_matrix
 from ..tensor import Tensor, _wrap
 from .registry import public
 
@@ -255,6 +256,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseEx:
 
     It gives NaN and a positive info, for the whole batch.
     """
+    check_matrix("linalg.inv_ex", A)
     out, info = _checked("linalg.inv_ex", A, lambda: F.inverse(A), check_errors)
     return InverseEx(_new(A, A.shape, A.dtype, float("nan")) if out is None else out, info)
 
@@ -283,6 +285,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
     It gives NaN and a positive info, for the whole batch.
     """
+    check_matrix("linalg.solve_ex", A)
     out, info = _checked("linalg.solve_ex", A, lambda: solve(A, B, left=left), check_errors)
     return SolveEx(_new(B, B.shape, B.dtype, float("nan")) if out is None else out, info)
 
@@ -320,11 +323,11 @@ def _rtol(A: Tensor) -> float:
 @public("linalg.pinv")
 def pinv(
     A: Tensor,
-    rcond: float | None = None,
+    rcond: float | Tensor | None = None,
     hermitian: bool = False,
     *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
 ) -> Tensor:
     """The Moore-Penrose inverse of each matrix [..., m, n]: [..., n, m].
 
@@ -415,8 +418,3 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
             f"B {B.shape}"
         )
     return F.reshape(F.solve_matrix(F.reshape(A, (-1, prod(shape))), F.reshape(B, (-1, 1))), shape)
-
-
-from . import decompositions as decompositions  # noqa: E402  (uses the helpers above)
-from . import fft as fft  # noqa: E402
-from . import products as products  # noqa: E402

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, GradError, IndexRangeError, ShapeError
+from ..ops.common import named
 from ..ops.ctc import IMPOSSIBLE
 from ..ops.loss import check_reduction
 from ..storage.dtype import is_floating

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
+from ..ops.common import named
 from ..storage.dtype import as_dtype, is_floating
 from ..storage.random import default_generator
 from ..tensor import Tensor, _wrap

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
+from ..ops.common import check_tensors, named
 from ..ops.linalg import broadcast_shapes
 from ..tensor import Tensor, _wrap
 from .linalg import _column, _eye
@@ -190,6 +191,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 
 @public("linalg.vecdot")
+@named("linalg.vecdot")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sum of conj(x) y along `dim`, with broadcasting."""
     return F.sum(F.conj(x) * y, dim)

@@ -15,6 +15,7 @@ from ..storage.random import Generator, generator_for
 from ..tensor import Tensor, _wrap
 from .creation import given, shape_of
 from .registry import public
+from .shape import broadcast_shapes
 
 
 def _device(device: Any, generator: Generator | None, out: Any = None) -> Any:
@@ -87,6 +88,10 @@ def randint(
                 "randint: expected randint(high, size) or randint(low, high, size) with a tuple as size"
             )
         low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low  # randint(high, size=...)
+    if low >= high:
+        raise ShapeError(f"randint: expected low < high, got low={low}, high={high}")
     backend = _device(device, generator, out)
     array = generator_for(generator, backend).integers(
         int(low), int(high), shape_of("randint", (size,)), int64
@@ -204,6 +209,8 @@ def normal(
     if not tensors:
         if size is None:
             raise ShapeError("normal: give size, or tensors for mean or std")
+        if std < 0:
+            raise ShapeError(f"normal: expected a standard deviation >= 0, got {std}")
         backend = _device(device, generator, out)
         array = generator_for(generator, backend).normal(
             shape_of("normal", (size,)), float(mean), float(std), dtype
@@ -213,7 +220,7 @@ def normal(
     mean, std = (v.storage.array if isinstance(v, Tensor) else v for v in (mean, std))
     if backend.name == "cpu" and (np.asarray(std) < 0).any():
         raise ShapeError("normal: expected standard deviations >= 0")
-    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    shape = broadcast_shapes(*(t.shape for t in tensors))
     array = generator_for(generator, backend).normal(shape, dtype=tensors[0].dtype)
     return given(
         out,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..autograd.inplace import method as in_place
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
-from ..ops.common import normalize_dim
+from ..ops.common import named, normalize_dim
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap, tensor
 from .registry import public
@@ -145,7 +145,11 @@ def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinM
 
 # ---- moments ----
 
-def _moment_arguments(dim: Any, unbiased: Any, correction: Any) -> tuple[Dim, float]:
+def _moment_arguments(x: Tensor, dim: Any, unbiased: Any, correction: Any) -> tuple[Dim, float]:
+    if x.dtype.kind in "iub":
+        raise DtypeError(
+            f"var: expected a floating or complex dtype, got {x.dtype.name}; convert with .float()"
+        )
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
@@ -161,7 +165,7 @@ def _moment_arguments(dim: Any, unbiased: Any, correction: Any) -> tuple[Dim, fl
 def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Tensor:
     """Variance over `dim`: sum |x - mean|^2 / (n - correction), with correction 1 unless given."""
-    dim, correction = _moment_arguments(dim, unbiased, correction)
+    dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.var(x, dim, correction, keepdim)
 
 
@@ -171,7 +175,7 @@ def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Tensor:
     """Standard deviation over `dim`, the root of `var`; its gradient at 0 is 0."""
-    dim, correction = _moment_arguments(dim, unbiased, correction)
+    dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.std(x, dim, correction, keepdim)
 
 
@@ -181,7 +185,7 @@ def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
     """(variance, mean) over `dim`."""
-    dim, correction = _moment_arguments(dim, unbiased, correction)
+    dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.var(x, dim, correction, keepdim), F.mean(x, dim, keepdim)
 
 
@@ -191,7 +195,7 @@ def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: 
 def std_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean) over `dim`."""
-    dim, correction = _moment_arguments(dim, unbiased, correction)
+    dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.std(x, dim, correction, keepdim), F.mean(x, dim, keepdim)
 
 
@@ -269,6 +273,8 @@ def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """`x` with each slice along `dim` scaled down so that its p-norm is at most `maxnorm`."""
     dim = normalize_dim("renorm", dim, x.ndim)
+    if p <= 0 or maxnorm < 0:
+        raise ShapeError(f"renorm: expected p > 0 and maxnorm >= 0, got p={p} and maxnorm={maxnorm}")
     if x.ndim < 2:
         raise ShapeError(f"renorm: expected at least 2 dimensions, got shape {x.shape}")
     size = F.p_norm(x, float(p), tuple(d for d in range(x.ndim) if d != dim), True)
@@ -319,6 +325,8 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
     """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
     if not x.ndim:
         raise ShapeError("diff: expected at least 1 dimension, got a 0-d tensor")
+    if n < 0:
+        raise ShapeError(f"diff: expected an order n >= 0, got {n}")
     dim = normalize_dim("diff", dim, x.ndim)
     if n == 0:
         return F.clone(x)
@@ -380,7 +388,11 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Dim = None, edge_order: int = 
         raise ShapeError(f"gradient: expected one spacing for each of {len(dims)} dims, got {len(each)}")
     if edge_order not in (1, 2):
         raise ShapeError(f"gradient: edge_order is 1 or 2, got {edge_order}")
-    for d in dims:
+    for d, s in zip(dims, each, strict=True):
+        if isinstance(s, Tensor) and s.ndim and s.shape != (x.shape[d],):
+            raise ShapeError(
+                f"gradient: expected {x.shape[d]} coordinates along dim {d}, got spacing of shape {s.shape}"
+            )
         if x.shape[d] < edge_order + 1:
             raise ShapeError(f"gradient: expected at least {edge_order + 1} elements along dim {d}, got "
                              f"shape {x.shape}")

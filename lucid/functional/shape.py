@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
-from ..ops.common import normalize_dim, normalize_dims
+from ..ops.common import named, normalize_dim, normalize_dims
 from ..ops.shape import address
 from ..storage.backend import backend_of
 from ..storage.dtype import as_dtype
@@ -247,6 +247,7 @@ def _offset(x: Tensor, storage_offset: int | None) -> int:
 
 
 @public(method=True)
+@named("as_strided_scatter")
 def as_strided_scatter(x: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
                        storage_offset: int | None = None) -> Tensor:
     """A contiguous copy of `x` with `src` written where `as_strided` would read."""
@@ -374,6 +375,8 @@ def diagflat(x: Tensor, offset: int = 0) -> Tensor:
 
 
 def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, lower: bool) -> Tensor:
+    if row < 0 or col < 0:
+        raise ShapeError(f"{'tril' if lower else 'triu'}_indices: expected sizes >= 0, got {row} and {col}")
     backend = backend_of(device)
     xp = backend.xp
     gap = xp.arange(col) - xp.arange(row)[:, None]

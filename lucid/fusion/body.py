@@ -11,7 +11,7 @@ from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_of, repeats
 from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
 
 # Accelerated CPU formulas that read as well on symbols; the others are called on blocks as they are.
-TRACED = frozenset(("relu",))
+TRACED = frozenset(("relu", "softmax", "log_softmax"))
 
 
 class Body:

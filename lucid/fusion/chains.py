@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np  # for the CPU paths alone
+
+from ..ops.softmax import BLOCK
+
 
 def _named(n: Any) -> dict[str, Any]:
     """The values that a node kept, by name: raw arrays and static arguments."""
@@ -12,25 +16,120 @@ def _named(n: Any) -> dict[str, Any]:
     return values | dict(zip(plan.static, n.static, strict=True)) if plan.static else values
 
 
-def log_softmax_nll(nodes: tuple[Any, ...], g: Any) -> Any:
-    """(exp(out) sum(c) - c) g with one pass of exp over log_softmax's output, c the class coefficients of nll_loss.
+def linear_grads(tail: Any, F: Any, dz: Any, bias: Any) -> list[Any]:
+    """The gradients of a `linear` node from that of its output; `bias`: its own, where it is known already."""
+    plan, named = tail.plan, _named(tail)
+    grads = dict.fromkeys(plan.targets)
+    for formula in plan.formulas:
+        target = formula.targets[0]
+        grads[target] = bias if bias is not None and target == "bias" else formula.function(F, dz, *[named[n] for n in formula.names])
+    return [grads[t] for t in plan.targets]
 
-    Unfused, nll_loss writes a dense gradient with one nonzero per row, and log_softmax reads it twice. For class indices of shape [N] without
-    class weights, log_softmax over the last of two dimensions; the rest runs unfused.
+
+def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
+    """Gradients of linear + activation on CUDA: dz and the bias gradient's partial sums in one pass over g and the activation's saved value."""
+    from ..kernel import calls
+    from ..ops.cuda_kernels import attempt, launch_for
+    act, linear = nodes
+    named, name = _named(act), act.plan.op.name
+    if "bias" not in linear.plan.targets or g.ndim < 2:
+        return None
+    v = named["out"] if "out" in named else named["x"]
+    if name == "gelu" and named["approximate"] == "tanh":
+        name = "gelu_tanh"
+    solid = g if g.flags.c_contiguous else g.copy()
+    found = attempt(calls.activation_bias_grad, launch_for(solid, v), name, solid, v, named.get("negative_slope", 0.0))
+    return None if found is None else linear_grads(linear, act.F, *found)
+
+
+def log_softmax_nll(nodes: tuple[Any, ...], g: Any) -> Any:
+    """(exp(out) c - c at the target) g, with one pass over log_softmax's output; c = w_t, 0 where the row is ignored, over sum(c) for the mean.
+
+    Unfused, nll_loss writes a dense gradient with one nonzero per row, and log_softmax reads it twice. For class indices of shape [N],
+    log_softmax over the last of two dimensions; the rest runs unfused.
     """
     nll, log_softmax = nodes
     v, out = _named(nll), _named(log_softmax)["out"]
     target, weight = v["target"], v.get("weight")
-    if out.ndim != 2 or weight is not None or log_softmax.static[0] % 2 != 1 or target.ndim != 1:
+    if out.ndim != 2 or log_softmax.static[0] % 2 != 1 or target.ndim != 1 or target.dtype.kind not in "iu" or not out.size:
         return None
-    xp = nll.F.backend.xp
-    rows = out.shape[0]
+    if weight is not None and (weight.dtype != out.dtype or not weight.flags.c_contiguous):
+        return None
+    xp, rows = nll.F.backend.xp, out.shape[0]
+    wide = np.float32 if out.dtype.itemsize == 2 else out.dtype
     kept = target != v["ignore_index"]
-    scale = g * kept if g.ndim else xp.broadcast_to(g, (rows,)) * kept
+    at = xp.where(kept, target, 0)
+    c = (kept if weight is None else weight[at] * kept).astype(wide)
+    if nll.F.backend.name == "cuda":
+        return _nll_kernel(v, g, out, weight, c)
+    scale = g * c if g.ndim else xp.broadcast_to(g, (rows,)) * c
     if v["reduction"] == "mean":
-        scale = scale / kept.sum(dtype=out.dtype)
+        scale = scale / c.sum()
     scale = scale.astype(out.dtype, copy=False)
     dx = xp.exp(out)
     dx *= scale[:, None]
-    dx[xp.arange(rows), xp.where(kept, target, 0)] -= scale
+    dx[xp.arange(rows), at] -= scale
     return (dx,)
+
+
+def _nll_kernel(v: dict[str, Any], g: Any, out: Any, weight: Any, c: Any) -> Any:
+    # The kernel of cross_entropy: log_softmax's output is its input with a logsumexp of 0.
+    from ..kernel import calls
+    from ..ops.cuda_kernels import attempt, launch_for
+    rows, reduction = out.shape[0], v["reduction"]
+    launch = launch_for(out, g if g.flags.c_contiguous else g.copy(), weight)
+    if launch is None:
+        return None
+    saved = launch.zeros(2 * rows + (reduction != "none"), c.dtype)
+    saved[rows:2 * rows] = c
+    if reduction != "none":
+        saved[2 * rows:] = c.sum() if reduction == "mean" else 1
+    target = launch.xp.ascontiguousarray(v["target"].astype("int64", copy=False))
+    dx = attempt(calls.cross_entropy_backward, launch, launch.xp.ascontiguousarray(g), out, target, weight, saved, v["ignore_index"], 0.0, reduction)
+    return None if dx is None else (dx,)
+
+
+def batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
+    """Gradients of batch_norm + relu on the CPU: two passes over samples in cache-sized blocks, in which the masked gradient is made and used.
+
+    Sums first (g', g' (x - mean) per channel, g' = g where relu let through), then dx = w rstd (g' - mean(g') - (x - mean) rstd^2 mean(g' (x - mean))).
+    """
+    relu, norm = nodes
+    out, v, plan = _named(relu)["out"], _named(norm), norm.plan
+    x, weight, mean, var = v["x"], v.get("weight"), v["mean"], v["var"]
+    if x.dtype.itemsize == 2 or g.dtype != x.dtype or mean.dtype != x.dtype or not (x.flags.c_contiguous and out.flags.c_contiguous) or not x.size:
+        return None
+    n, channels = x.shape[:2]
+    x3, out3, g3 = (a.reshape(n, channels, -1) for a in (x, out, g))
+    inner = x3.shape[2]
+    count = n * inner
+    step = max(1, BLOCK // (channels * inner))
+    starts = range(0, n, step)
+    mean3 = mean.reshape(1, channels, 1)
+    gs, t = (np.empty((step, channels, inner), x.dtype) for _ in range(2))
+    dbias, dots = np.zeros(channels, x.dtype), np.zeros(channels, x.dtype)
+    for i in starts:
+        k = min(step, n - i)
+        part = np.multiply(g3[i:i + k], out3[i:i + k] > 0, out=gs[:k])
+        dbias += part.sum((0, 2))
+        d = np.subtract(x3[i:i + k], mean3, out=t[:k])
+        d *= part
+        dots += d.sum((0, 2))
+    rstd = 1.0 / np.sqrt(var + v["eps"])
+    grads = {"weight": dots * rstd, "bias": dbias}
+    if "x" in plan.targets:
+        scale = (rstd if weight is None else rstd * weight).reshape(1, channels, 1)
+        slope = (dots * rstd * rstd / -count).reshape(1, channels, 1)
+        shift = (dbias / count).reshape(1, channels, 1)
+        dx = np.empty_like(x)
+        dx3 = dx.reshape(x3.shape)
+        for i in starts:
+            k = min(step, n - i)
+            part = np.multiply(g3[i:i + k], out3[i:i + k] > 0, out=gs[:k])
+            part -= shift
+            d = np.subtract(x3[i:i + k], mean3, out=t[:k])
+            d *= slope
+            d += part
+            np.multiply(d, scale, out=dx3[i:i + k])
+        grads["x"] = dx
+    return tuple(grads[t] for t in plan.targets)

@@ -14,11 +14,11 @@ import numpy as np
 
 from ..errors import KernelError
 from ..kernel import loader
-from ..kernel.calls import _finish_columns
+from ..kernel.calls import _finish_columns, by_rows, row_threads
 from ..kernel.launch import accumulator, launcher
 from .body import Body, finished
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
-from .symbols import Symbol, literal
+from .symbols import NoCudaForm, Symbol, literal
 
 # Overloads that lucid.cuh does not need itself.
 PRELUDE = """#include "lucid.cuh"
@@ -27,6 +27,7 @@ BOTH(acos) BOTH(asin) BOTH(atan) BOTH(cos) BOTH(cosh) BOTH(erf) BOTH(expm1) BOTH
 DEVICE float pow_(float x, float y) { return powf(x, y); }
 DEVICE double pow_(double x, double y) { return pow(x, y); }
 """
+MOST_COLUMNS = 1 << 30
 _functions: dict[Any, Any] = {}
 _failed: set[Any] = set()
 
@@ -38,7 +39,7 @@ class Kernel:
     has. repeats: the numbers that tell where rows of repeated inputs lie.
     """
 
-    __slots__ = ("source", "tiled", "kinds", "written", "sums", "repeats", "needed")
+    __slots__ = ("source", "tiled", "kinds", "written", "sums", "repeats", "needed", "rows")
 
     def __init__(self, body: Body, wanted: list[int]) -> None:
         self.kinds = body.kinds
@@ -46,11 +47,15 @@ class Kernel:
         # A sum along the last dimension is written in full and summed after.
         self.written = [i for i, kind in enumerate(outs) if kind in (FULL, COLUMN)]
         self.sums = [i for i, kind in enumerate(outs) if kind in (ROW, SCALAR)]
-        self.tiled = bool({ROW, COLUMN, REPEAT} & set(self.kinds)) or ROW in outs
+        self.rows = body.trace.row_sums()
+        if self.rows:
+            # Blocks own rows, not columns: sums over rows are left to a second pass.
+            self.written, self.sums = list(range(len(outs))), []
+        self.tiled = bool(self.rows) or bool({ROW, COLUMN, REPEAT} & set(self.kinds)) or ROW in outs
         self.repeats = [n for i in sorted(body.repeat) for triple in body.repeat[i] for n in triple]
         self.needed = body.trace.needed([body.results[i] for i in wanted])
         results = [_text(body.results[i]) for i in wanted]
-        self.source = self._tiled(body, results) if self.tiled else self._flat(body, results)
+        self.source = self._row(body, wanted, results) if self.rows else self._tiled(body, results) if self.tiled else self._flat(body, results)
 
     def _parameters(self, body: Body) -> list[str]:
         names = [f"const {'unsigned char' if x.dtype.kind == 'b' else 'scalar_t'}* __restrict__ x{i}" for i, x in enumerate(body.inputs)]
@@ -69,17 +74,21 @@ class Kernel:
             return "", f"up(x{i}[{place}{'' if single else ' + k'}])"
         return f"const pack p{i} = load(x{i}, {place});", f"up(p{i}.v[k])"
 
-    def _body(self, body: Body, results: list[str], one: bool, index: str, indent: str) -> list[str]:
+    def _body(self, body: Body, results: list[str], one: bool, index: str, indent: str, needed: Any = None, known: Any = (), last: str = "") -> list[str]:
+        """The code of one pack. needed, known: names of the trace to compute and those at hand; last: what is done in the place of storing results."""
         lines = []
+        needed = self.needed if needed is None else needed
         for i in sorted(body.repeat):
             row = " + ".join(f"r / div{i}_{j} % mod{i}_{j} * step{i}_{j}" for j in range(len(body.repeat[i]))) or "0"
             lines.append(f"const i64 q{i} = {row};")
-        values = {i: self._value(body, i, one, index) for i in range(len(self.kinds)) if f"v{i}" in self.needed}
+        values = {i: self._value(body, i, one, index) for i in range(len(self.kinds)) if f"v{i}" in needed}
         lines += [before for before, _ in values.values() if before]
-        lines += [f"pack z{i};" for i in self.written if not one]
+        lines += [f"pack z{i};" for i in self.written if not one and not last]
         lines.append("{ const int k = 0;" if one else "EACH(k) {")
         lines += [f"  const {'bool' if body.inputs[i].dtype.kind == 'b' else 'accum_t'} v{i} = {text};" for i, (_, text) in values.items()]
-        lines += [f"  {line}" for line, step in zip(body.trace.lines, body.trace.steps, strict=True) if step[0] in self.needed]
+        lines += [f"  {line}" for line, step in zip(body.trace.lines, body.trace.steps, strict=True) if step[0] in needed and step[0] not in known]
+        if last:
+            return [indent + line for line in [*lines, f"  {last}", "}"]]
         lines += [f"  o{i}[{index}] = down({results[i]});" if one else f"  z{i}.v[k] = down({results[i]});" for i in self.written]
         lines += [f"  s{i}{'[k]' if self.tiled else ''} += {results[i]};" for i in self.sums]
         lines.append("}")
@@ -112,6 +121,24 @@ class Kernel:
                           "  if (c < cols) {", "    for (i64 r = r0 + threadIdx.y; r < r1; r += 8) {", *lines, "    }", "  }", *finish, "}"])
 
 
+    def _row(self, body: Body, wanted: list[int], results: list[str]) -> str:
+        """Rows, LUCID_THREADS threads each: a pass over the row per sum along it, then one that stores. The row is in cache after the first."""
+        known: list[str] = []
+        lines = []
+        for name, what in self.rows:
+            if name not in self.needed:
+                continue
+            needed = body.trace.needed([what], frozenset(known))
+            lines += [f"    accum_t {name} = 0;", "    FOR_COLUMNS(c) {", f"      accum_t part = 0;",
+                      *self._body(body, results, False, "r * cols + c", "      ", needed, known, f"part += {what.text};"),
+                      f"      {name} += part;", "    }", f"    {name} = row_sum({name}, 0, shared).x;"]
+            known.append(name)
+        needed = body.trace.needed([body.results[i] for i in wanted], frozenset(known))
+        lines += ["    FOR_COLUMNS(c) {", *self._body(body, results, False, "r * cols + c", "      ", needed, known), "    }"]
+        return "\n".join([PRELUDE, f"KERNEL ROW_BOUNDS fused({', '.join(self._parameters(body))}, i64 rows, i64 cols_) {{", "  const int cols = (int)cols_;",
+                          "  __shared__ pair shared[WARPS];", "  FOR_ROWS(r) {", *lines, "  }", "}"])
+
+
 def _text(result: Any) -> str:
     return result.text if isinstance(result, Symbol) else literal(result)
 
@@ -125,6 +152,8 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     launch = launcher(F.backend)
     body.inputs = [v if v.flags.c_contiguous else F.backend.xp.ascontiguousarray(v) for v in body.inputs]
     kernel = Kernel(body, wanted)
+    if kernel.rows and body.shape[-1] > MOST_COLUMNS:
+        raise NoCudaForm("rows of more than 2^30 elements")
     cols = body.shape[-1] if body.shape else 1
     size, dtype = body.size, body.dtype
     if not size:
@@ -132,7 +161,9 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     packed = [a for a, k in zip(body.inputs, body.kinds, strict=True) if k in (FULL, ROW) or k == REPEAT and a.shape[-1] != 1]
     scalar = kernel.tiled and cols % (16 // dtype.itemsize) or any(launch.address(a) % 16 for a in packed if a.dtype == dtype)
     pack = 1 if scalar else 16 // dtype.itemsize
-    function = _compiled(F.backend, kernel.source, dtype.name, ("LUCID_SCALAR",) if scalar else ())
+    threads = row_threads(cols)
+    defines = ((f"LUCID_THREADS={threads}",) if kernel.rows else ()) + (("LUCID_SCALAR",) if scalar else ())
+    function = _compiled(F.backend, kernel.source, dtype.name, defines)
     found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
     wide = accumulator(dtype)
     numbers = [np.int64(n) for n in kernel.repeats]
@@ -141,6 +172,8 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
         partial = {i: launch.empty(blocks, wide) for i in kernel.sums}
         function((blocks,), (256,), (*body.inputs, *found.values(), *partial.values(), *numbers, np.int64(size)))
         found |= {i: F.sum(p, None, False).astype(dtype, copy=False) for i, p in partial.items()}
+    elif kernel.rows:
+        function(*by_rows(launch, size // cols, threads), (*body.inputs, *found.values(), *numbers, np.int64(size // cols), np.int64(cols)))
     else:
         rows, tiles = size // cols, -(-cols // (32 * pack))
         ranges = max(1, min(-(-rows // 32), -(-4 * launch.sms // tiles)))

@@ -8,6 +8,7 @@ from ..autograd.node import FuncOp, Node
 from ..errors import KernelError, LucidError
 from . import sweep
 from .body import body_of
+from .chains import linear_grads
 from .patterns import RUN_SIZE, Pattern
 from .region import Program, Region
 from .stats import count_fallback, count_fused
@@ -75,15 +76,20 @@ class ChainGroup(Group):
 
     def run(self, g: Any) -> Any:
         grads = None
+        if max((s.array.size for n in self.parts for s in n.saved or () if s.array is not None), default=0) < self.pattern.min_size:
+            return self._parts(g, "too small")
         try:
             grads = self.pattern.run(self.parts, g)
         except Exception as error:
             raise self.failed(error) from error
         if grads is None:
-            last = self.parts[-1]
-            return self.one_by_one(g, f"{self.name}: arrays do not fit", {(last, k): k for k in range(len(last.edges))})
+            return self._parts(g, f"{self.name}: arrays do not fit")
         count_fused(self.name, len(self.parts))
         return grads
+
+    def _parts(self, g: Any, reason: str) -> Any:
+        last = self.parts[-1]
+        return self.one_by_one(g, reason, {(last, k): k for k in range(len(last.edges))})
 
 
 class RunGroup(Group):
@@ -128,19 +134,11 @@ class RunGroup(Group):
         if tail is None:
             return run()
         # The bias gradient is the sum of what enters `linear` over its rows: it joins the sweep as a second output of shape [out].
-        plan = tail.plan
-        bias = "bias" in plan.targets and len(program.shape) > 1 and program.outs == [None]
+        bias = "bias" in tail.plan.targets and len(program.shape) > 1 and program.outs == [None]
         if bias:
             _add_row_output(program)
-        found = run()
-        dz = found[0]
-        named: dict[str, Any] = dict(zip(plan.keep, (s.array for s in tail.saved or ()), strict=True))
-        named |= dict(zip(plan.static, tail.static, strict=True)) if plan.static else {}
-        grads = dict.fromkeys(plan.targets)
-        for formula in plan.formulas:
-            target = formula.targets[0]
-            grads[target] = found[1] if bias and target == "bias" else formula.function(F, dz, *[named[n] for n in formula.names])
-        return [grads[t] for t in plan.targets]
+        dz, *rest = run()
+        return linear_grads(tail, F, dz, rest[0] if bias else None)
 
 
 def _add_row_output(program: Program) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..autograd.plan import compile_source
 from ..storage.backend import special
-from .symbols import Symbol, Trace
+from .symbols import ROW_SUM, Symbol, Trace
 
 UFUNCS = {
     "abs": "absolute", "acos": "arccos", "add": "add", "asin": "arcsin", "atan": "arctan", "clamp_max": "minimum", "clamp_min": "maximum", "cos": "cos",
@@ -69,7 +69,7 @@ def masked(x: Any, c: Any, value: Any, out: Any) -> None:
 class Code:
     """A trace as a function of one block.
 
-    run(F, V, O, S, M): F raw namespace, V blocks of the inputs, O blocks of the outputs that are written in full, S and M scratch arrays, floating and
+    run(F, V, O, S, M, W): F raw namespace, W elements in a row, V blocks of the inputs, O blocks of the outputs that are written in full, S and M scratch arrays, floating and
     bool. Returns the blocks that are to be summed. scratch, masks: how many it needs.
     """
 
@@ -121,6 +121,12 @@ class _Writer:
         texts = [self.operand(a) for a in args]
         axes = "".join(sorted({c for a in args if isinstance(a, Symbol) for c in self.axes[a.text]}))
         self.axes[name] = axes
+        if op == ROW_SUM:
+            self.axes[name] = axes.replace("c", "")
+            self.lines.append(f"{name} = add.reduce({texts[0]}, 1, keepdims=True)" if "c" in axes else f"{name} = {texts[0]} * width")
+            self.place[name] = name
+            self.release([a.text for a in args if self.last.get(a.text) == i])
+            return
         dying = [a.text for a in args if isinstance(a, Symbol) and self.last.get(a.text) == i]
         boolean = name in self.trace.boolean
         form = UFUNCS.get(op) or SPECIAL.get(op) if isinstance(op, str) else None
@@ -177,10 +183,11 @@ def compiled(trace: Trace, axes: list[str], low: list[bool], all_axes: str, resu
             w.step(i, name, op, args, statics)
     tail = [f"copyto({o}, {p}, 'unsafe')" for r, o in zip(results, outs, strict=True) if o and (p := w.operand(r)) != o]
     back = [w.operand(r) for r, f in zip(results, full, strict=True) if not f]
-    head = [_unpack("v", len(axes), "V"), _unpack("o", sum(full), "O"), _unpack("s", w.count["s"], "S"), _unpack("m", w.count["m"], "M")]
+    head = ["width = V[0].dtype.type(W)"] if any(op == ROW_SUM for _, op, _, _ in trace.steps) else []
+    head += [_unpack("v", len(axes), "V"), _unpack("o", sum(full), "O"), _unpack("s", w.count["s"], "S"), _unpack("m", w.count["m"], "M")]
     body = [line for line in [*head, *w.lines, *tail] if line] + [f"return ({''.join(b + ', ' for b in back)})"]
     code = Code()
-    code.source = "def run(F, V, O, S, M):\n" + "\n".join("    " + line for line in body)
+    code.source = "def run(F, V, O, S, M, W):\n" + "\n".join("    " + line for line in body)
     code.scratch, code.masks = w.count["s"], w.count["m"]
     key = (code.source, *((k, id(v)) for k, v in w.scope.items()))
     code.run = _cache.get(key) or compile_source(code.source, "run", _SCOPE | w.scope)

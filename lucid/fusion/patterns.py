@@ -23,7 +23,7 @@ MIN_RUN = 2
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row: `chain` of op names, how it runs per device, and the smallest size of its gradient.
+    """One row: `chain` of op names, how it runs, from how many elements of its largest saved array, and on which devices.
 
     run: function(nodes, g) -> one gradient per edge of the last node, or None to say that these arrays do not fit.
     """
@@ -37,10 +37,33 @@ class Pattern:
 
 # A run of pointwise nodes that ends in one of these hands it a gradient made in one sweep, with the bias gradient summed on the way.
 TAILS = ("linear",)
+# Ops that are not pointwise by their signature, but whose derivative is: a mask that is broadcast to the one input.
+MASKS = ("masked_fill",)
+# Ops along the last dimension whose derivative needs a sum over its row: they stand in runs as well. Attention scores, dropout <- softmax <- mask <- scale,
+# are one such run: one pass over rows.
+ROW_OPS = ("softmax", "log_softmax")
+
+# Activations whose derivative times g, summed over rows, is one kernel (kernels/bias_grad.cu).
+ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid")
 
 PATTERNS: list[Pattern] = [
     Pattern("log_softmax_nll", ("nll_loss", "log_softmax"), chains.log_softmax_nll),
+    Pattern("batch_norm_relu", ("relu", "batch_norm"), chains.batch_norm_relu, devices=("cpu",)),
+    *(Pattern(f"linear_{name}", (name, "linear"), chains.linear_activation, devices=("cuda",)) for name in ACTIVATIONS),
 ]
+
+# What is no row of its own, and why.
+NOT_ROWS = {
+    "softmax <- mask <- scale": "a run: ROW_OPS and MASKS stand in runs (dropout before, any pointwise work behind them too), one pass over rows",
+    "add + activation, bias + activation": "runs of pointwise nodes; the bias gradient is a second output, summed in the same pass",
+    "dropout + add": "the sum hands its gradient on unread, dropout's backward is one pass: nothing to save; with a `linear` behind it is a run with a tail",
+    "conv + batch_norm + relu": "batch_norm_relu, then the convolution by its own products: dz must be in memory for them",
+    "batch_norm + relu on CUDA": "a kernel with the mask in both of its passes moves 7 n instead of 8 n elements; kernels/batch_norm.cu has none",
+    "norm + residual add": "the sum hands its gradient on unread; what meets at the norm's input is summed by the engine, in place from the second on. "
+    "Joined in norm_backward it would be 4 n instead of 6 n elements; kernels/norm.cu has no such argument",
+    "cross_entropy": "one op already, with one kernel",
+    "linear + activation on the CPU": "one formula before a product: the sweep would only add a copy (bench_fusion: linear + relu)",
+}
 
 
 def check(pattern: Pattern) -> None:

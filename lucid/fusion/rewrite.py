@@ -8,7 +8,7 @@ from typing import Any
 from ..autograd.node import AccumulateGrad, FuncOp, Node
 from .groups import ChainGroup, Group, RunGroup
 from .guards import refusal
-from .patterns import MIN_RUN, MIN_SIZE, PATTERNS, TAILS, Pattern
+from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, TAILS, Pattern
 from .region import Region, may_pass
 from .stats import count_pass, enabled
 
@@ -96,8 +96,8 @@ def _follow(n: FuncOp, pattern: Pattern, free: Any) -> tuple[FuncOp, ...] | None
 
 
 def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
-    """The maximal run of pointwise nodes below `head`, each with its single consumer in the run."""
-    if not head.plan.pointwise:
+    """The maximal run of pointwise (and row by row) nodes below `head`, each with its single consumer in the run."""
+    if not joins(head):
         return None
     nodes, stack = [head], [head]
     edges: dict[Node, int] = {}  # edges that lead from the run to a node behind it
@@ -105,7 +105,7 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
     while stack:
         n = stack.pop()
         for k, e in enumerate(n.edges):
-            if e.__class__ is not FuncOp or not e.plan.pointwise or e.F is not head.F or not may_pass(n, k):  # type: ignore[union-attr]
+            if e.__class__ is not FuncOp or not joins(e) or e.F is not head.F or not may_pass(n, k):  # type: ignore[union-attr]
                 if e is not None:
                     blocked.add(e)
                 continue
@@ -116,10 +116,24 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
                 stack.append(e)  # type: ignore[arg-type]
     nodes.sort(key=lambda n: -n.sequence_nr)
     region = Region(nodes)
+    work = sum(not passes_on(n) for n in nodes)
+    # `x + f(y)`: what lies behind the sum is a run of its own, which may end in a `linear`; the sum hands its gradient on for nothing.
+    if passes_on(head) and any(e not in region.members for e in head.edges):
+        return None
     # One formula before a `linear` saves a launch on CUDA; on the CPU the sweep only adds a copy (bench_fusion: linear + relu).
-    worth = len(nodes) >= MIN_RUN or head.F.backend.name == "cuda"
-    if len(region.outputs) == 1 and worth:
+    if len(region.outputs) == 1 and (work >= MIN_RUN or work and head.F.backend.name == "cuda"):
         n, k, e = region.outputs[0]
         if e.__class__ is FuncOp and e.plan.op.name in TAILS and may_pass(n, k) and free(e, 1):  # type: ignore[attr-defined]
             return RunGroup(Region(nodes, e))  # type: ignore[arg-type]
-    return RunGroup(region) if len(nodes) >= MIN_RUN else None
+    return RunGroup(region) if work >= MIN_RUN else None
+
+
+def joins(n: FuncOp) -> bool:
+    """Whether a node may stand in a run: its derivative looks at one element, or at one element and its row."""
+    name = n.plan.op.name
+    return n.plan.pointwise or name in MASKS or name in ROW_OPS and bool(n.saved) and n.static[-1] in (-1, n.saved[0].array.ndim - 1)  # type: ignore[index]
+
+
+def passes_on(n: FuncOp) -> bool:
+    """Whether a node hands on the gradient that it gets, without work: `add` of equal shapes."""
+    return n.plan.op.name == "add" and n.shapes is None

@@ -44,7 +44,7 @@ class Sweep:
         self.body, self.F, self.wanted = body, F, wanted
         every = body.out_kinds()
         self.kinds = [every[i] for i in wanted]
-        self.flat = not body.shape or all(k in (FULL, SCALAR) for k in (*body.kinds, *self.kinds))
+        self.flat = not body.shape or not body.trace.row_sums() and all(k in (FULL, SCALAR) for k in (*body.kinds, *self.kinds))
         self.width = body.size if self.flat else body.shape[-1]
         self.rows = 1 if self.flat else body.size // max(self.width, 1)
         self.inputs = [self._place(v, k) for v, k in zip(body.inputs, body.kinds, strict=True)]
@@ -105,7 +105,7 @@ class Sweep:
                     m = (j - i) * (1 if self.flat else self.width)
                     S, M = ([a[:m].reshape(shape) for a in group] for group in (scratch, masks))
                 V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
-                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M)
+                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, self.width)
                 if found:
                     self._add(found, shape, sums)
 

@@ -71,6 +71,8 @@ FORMS: dict[str, str] = {
 }
 # Results that are truth values: kept as bool, so that `g * (out > 0)` and a choice both read well.
 BOOLEAN = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or", "logical_not"))
+# The sum of an element's row, one number for the row: what softmax's derivative needs besides its element.
+ROW_SUM = "row_sum"
 # On real elements these are their argument.
 IDENTITY = frozenset(("conj", "real", "cast", "positive", "clone"))
 
@@ -122,13 +124,17 @@ class Trace:
             found = self._names[expression] = Symbol(self, name)
         return found
 
-    def needed(self, results: list[Any]) -> set[str]:
-        """Names of the steps on which some result depends."""
+    def needed(self, results: list[Any], known: frozenset[str] = frozenset()) -> set[str]:
+        """Names of the steps and inputs on which some result depends, not further than the `known` ones."""
         needed = {r.text for r in results if isinstance(r, Symbol)}
         for name, _, args, _ in reversed(self.steps):
-            if name in needed:
+            if name in needed and name not in known:
                 needed |= {a.text for a in args if isinstance(a, Symbol)}
         return needed
+
+    def row_sums(self) -> list[tuple[str, Symbol]]:
+        """(name, what is summed) of the sums along rows, in order."""
+        return [(name, args[0]) for name, op, args, _ in self.steps if op == ROW_SUM]
 
     def apply(self, function: Any, *args: Any) -> Symbol:
         """The symbol of a function's result that has no CUDA form: `function(F, *args)` on arrays. For the CPU."""
@@ -264,6 +270,12 @@ class SymbolNamespace:
         """v where low < x < high or x is NaN, else w."""
         outside = x <= low if math.isinf(high) and high > 0 else call(self._trace, "logical_or", x <= low, x >= high)
         return call(self._trace, "where", outside, w, v)
+
+    def sum(self, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        """The sum along a row; other sums have no form."""
+        if not isinstance(x, Symbol) or not isinstance(dim, int) or not keepdim:
+            raise NoCudaForm("op sum")
+        return self._trace.let(f"{ROW_SUM}({x.text})", False, ROW_SUM, (x,))
 
     def __getattr__(self, name: str) -> Any:
         op = OPS.get(name)

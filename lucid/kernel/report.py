@@ -88,7 +88,8 @@ def compile_unit(unit: Unit, archs: Sequence[int], sass: bool) -> list[Row]:
     rows = []
     for arch in archs:
         binary, resources = compiling.compile_file(unit.file, unit.dtype, unit.defines, arch)
-        code = compiling.disassemble(binary) if sass and arch == SASS_ARCH else {}
+        seen = sass and arch == SASS_ARCH and "LUCID_SCALAR" not in unit.defines
+        code = compiling.disassemble(binary) if seen else {}
         for name in unit.kernels():
             r, i = resources[KERNELS[name].entry], code.get(KERNELS[name].entry)
             vector = KERNELS[name].wide > 0 and "LUCID_SCALAR" not in unit.defines
@@ -193,6 +194,10 @@ def problems(rows: Iterable[Row]) -> list[str]:
             found.append(f"{where}: {r.float64} float64 instructions; expected none")
         if r.load128 is not None and r.load128 < KERNELS[r.kernel].wide:
             found.append(f"{where}: {r.load128} loads of 128 bits; expected {KERNELS[r.kernel].wide} or more")
+        if r.store128 is not None and r.store128 < KERNELS[r.kernel].wide_stores:
+            found.append(
+                f"{where}: {r.store128} stores of 128 bits; expected {KERNELS[r.kernel].wide_stores} or more"
+            )
         if r.shared > 48 * 1024:
             found.append(f"{where}: {r.shared} bytes of static shared memory; every GPU has 49152")
     return found

@@ -60,7 +60,9 @@ class Kernel:
     defines: tuple[str, ...] = ()
     variants: tuple[tuple[str, ...], ...] = ((),)
     vector: bool = True
-    wide: int = 1  # 128-bit loads that the disassembly must show, at least, in every dtype
+    # 128-bit loads and stores that the disassembly must show, at least, in every dtype.
+    wide: int = 1
+    wide_stores: int = 1
     dtypes: tuple[str, ...] = FLOATS
     parsed: tuple[Argument, ...] = field(init=False)
 
@@ -207,6 +209,7 @@ DATA = (
         "ignore_index i64, rows i64, cols i32",
         "rows*cols*s",
         variants=_ROW_THREADS,
+        wide_stores=0,
     ),
     Kernel(
         "cross_entropy_finish",
@@ -291,6 +294,7 @@ DATA = (
         "x T[count*channels], *partial A[3*G*channels], channels i32, count i32, inner i32",
         "count*channels*s",
         variants=(("LUCID_THREADS=256",),),
+        wide_stores=0,
     ),
     Kernel(
         "batch_norm_partial_columns",
@@ -326,6 +330,7 @@ DATA = (
         "2*count*channels*s",
         variants=(("LUCID_THREADS=256",),),
         wide=2,
+        wide_stores=0,
     ),
     Kernel(
         "batch_norm_backward_partial_columns",
@@ -369,6 +374,7 @@ DATA = (
         "*mask u8[n], state u64[2], threshold u64, n i64",
         "n",
         wide=0,
+        wide_stores=0,
     ),
     Kernel(
         "segment_bounds",

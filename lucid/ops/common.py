@@ -52,7 +52,8 @@ def check_tensors(name: str, **values: Any) -> None:
 
 
 def named(name: str) -> Callable[[_Function], _Function]:
-    """A decorator: errors that ops raise inside the function carry its name, for functions made of other ops."""
+    """A decorator: errors that ops raise inside the function carry its name, for functions made of other ops.
+    """
 
     def decorate(function: _Function) -> _Function:
         @wraps(function)
@@ -70,7 +71,9 @@ def named(name: str) -> Callable[[_Function], _Function]:
 def renamed(error: LucidError, name: str) -> LucidError:
     """The same error in the name of another op: "mul: shapes ..." becomes "trapezoid: shapes ..."."""
     message = str(error)
-    return error if message.startswith(name) else type(error)(f"{name}: {message.partition(': ')[2] or message}")
+    return (
+        error if message.startswith(name) else type(error)(f"{name}: {message.partition(': ')[2] or message}")
+    )
 
 
 def keep_shape(shape: Shape, dims: Shape) -> Shape:

@@ -388,6 +388,3 @@ def _matrix_exp_x(F, g, x):
 
 
 matrix_exp.grad(x=_matrix_exp_x)
-
-
-from . import decompositions as decompositions  # noqa: E402  (uses the helpers above)

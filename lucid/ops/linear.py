@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
-from .common import check_tensors, normalize_dim
+from .common import check_tensors, named, normalize_dim
 from .registry import Sample, composite, op
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 
 from ..errors import DtypeError, ShapeError
-from .common import is_low
+from .common import is_low, named
 from .registry import A, Sample, composite, op
 
 LN2, LN10 = math.log(2.0), math.log(10.0)

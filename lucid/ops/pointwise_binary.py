@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError
-from .common import special
+from .common import named, special
 from .pointwise import LN2, is_integral, like
 from .registry import A, Sample, composite, op
 

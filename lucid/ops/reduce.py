@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np  # for references only: forwards use xp
 
 from ..errors import IndexRangeError, ShapeError
-from .common import Dim, Shape, check_tensors, is_low, keep_shape, normalize_dim, normalize_dims
+from .common import (
+    Dim,
+    Shape,
+    check_tensors,
+    is_low,
+    keep_shape,
+    named,
+    normalize_dim,
+    normalize_dims,
+)
 from .registry import A, Sample, composite, op
 
 # ---- shared by forwards (raw arrays) and by formulas (F) ----

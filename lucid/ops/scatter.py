@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError
-from .common import normalize_dim
+from .common import named, normalize_dim
 from .index import scatter_source, scatter_target, sum_rows
 from .reduce import wide
 from .registry import A, Sample, composite, op

@@ -2,10 +2,12 @@
 
 On a machine with a GPU they tell whether the stand-in (`lucid.testing.strictcupy`) still says the truth; on
 the simulator they are part of the test suite. `python -m lucid.testing.conformance --json out.json` writes
-one row per check: name, what is expected, what came.
+one row per check: name, what is expected, what came; `--expected` compares with what came in an earlier run,
+on a GPU most usefully. A file of a simulated run says "device": "simulated".
 
 Each check is a function of the array module that returns something printable. What only the stand-in refuses,
-because CuPy goes on in silence with another result than NumPy's (indices out of range), is no check here.
+because CuPy goes on in silence with another result than NumPy's (indices out of range), or what it does not
+model (stream capture), is a row of ON_GPU: it runs on a GPU alone.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-CHECKS: list[tuple[str, Any, Callable[[Any], Any]]] = []
+Check = tuple[str, Any, Callable[[Any], Any]]
+CHECKS: list[Check] = []
+ON_GPU: list[Check] = []
 
 
-def expect(expected: Any) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+def expect(
+    expected: Any, among: list[Check] | None = None
+) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """A decorator that makes a check of a function of CuPy: its result must equal `expected`."""
 
     def add(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        CHECKS.append((function.__name__, expected, function))
+        (CHECKS if among is None else among).append((function.__name__, expected, function))
         return function
 
     return add
@@ -42,10 +48,10 @@ def raised(function: Callable[[], Any]) -> str:
     return "nothing"
 
 
-def run(cp: Any) -> list[dict[str, Any]]:
+def run(cp: Any, checks: list[Check] | None = None) -> list[dict[str, Any]]:
     """One row per check: name, expected, got, ok."""
     rows = []
-    for name, expected, function in CHECKS:
+    for name, expected, function in CHECKS if checks is None else checks:
         try:
             got = function(cp)
         except Exception as error:
@@ -134,6 +140,44 @@ def duplicates_add_up_with_add_at(cp: Any) -> Any:
     cp.add.at(out, cp.asarray([0, 0, 0, 0, 2]), cp.ones(5, "float32"))
     cp.add.at(count, cp.zeros(9, "int64"), 1)
     return [float(out[0]), float(out.sum() - out[2]), int(count[0])]
+
+
+@expect([True, True, False, 0.0, "ValueError", "ValueError"])
+def identity_and_empty_arrays(cp: Any) -> Any:
+    x, none = cp.ones((2, 3), "float32"), cp.empty(0, "float32")
+    return [
+        x.astype("float32", copy=False) is x,
+        cp.ascontiguousarray(x) is x,
+        bool(x.T.flags.c_contiguous),
+        float(none.sum()),
+        raised(none.max),
+        raised(lambda: bool(x)),
+    ]
+
+
+@expect(["float64", "float32", "ndarray"])
+def numpy_scalars_are_strong(cp: Any) -> Any:
+    x = cp.ones(2, "float32")
+    return [str((x * np.float64(2)).dtype), str((x * np.float32(2)).dtype), type(np.float32(2) * x).__name__]
+
+
+@expect([True, True, True, [0, 2, 4, 1, 3]])
+def nans_and_ties(cp: Any) -> Any:
+    x = cp.asarray(np.array([1.0, np.nan, 3.0]))
+    ties = cp.asarray(np.array([0, 1, 0, 1, 0]))
+    singular = cp.zeros((2, 2), "float32")
+    return [
+        bool(cp.isnan(x.max())),
+        bool(cp.isnan(cp.maximum(x, 1.0)[1])),
+        not bool(cp.isfinite(cp.linalg.inv(singular)).all()),
+        cp.argsort(ties, kind="stable").tolist(),
+    ]
+
+
+@expect([4096.0, 4097.0])
+def halves_are_summed_in_float32(cp: Any) -> Any:
+    x = cp.ones(4097, "float16")
+    return [float(x[:4096].sum()), float(x.sum(dtype="float32"))]
 
 
 # ---- memory ----
@@ -326,32 +370,138 @@ def a_compile_error_has_a_log_with_file_and_line(cp: Any) -> Any:
     return ["nothing"]
 
 
+_MANY = (
+    'extern "C" __global__ void many(const float* x, const float* none, float* out, float a, long long n) '
+    "{ if (threadIdx.x < n) out[threadIdx.x] = none ? 0 : a * x[threadIdx.x]; }"
+)
+
+
+@expect([[6.0], [0.0], "TypeError", "TypeError", "CUDADriverError", "CUDADriverError"])
+def what_a_launch_takes(cp: Any) -> Any:
+    module = cp.RawModule(code=_MANY, options=("-std=c++17",))
+    many, null = module.get_function("many"), np.uintp(0)
+    x, out = cp.full((), 2.0, "float32"), cp.zeros(1, "float32")
+    many((1,), (32,), (x, null, out, np.float32(3), np.int64(1)))
+    first = out.tolist()
+    # A subnormal product: every kernel of CuPy is compiled with -ftz=true.
+    tiny = cp.full(1, 1e-30, "float32")
+    many((1,), (1,), (tiny, null, out, np.float32(1e-10), np.int64(1)))
+    rest = (x, null, out, np.float32(1), np.int64(1))
+    return [
+        first,
+        out.tolist(),
+        raised(lambda: cp.RawModule(code=_MANY, options=["-std=c++17"])),
+        raised(lambda: many([1], [32], rest)),
+        raised(lambda: many((1,), (1025,), rest)),
+        raised(lambda: module.get_function("absent")),
+    ]
+
+
+# ---- on a GPU alone ----
+
+
+def captured(cp: Any, work: Callable[[], Any]) -> str:
+    """What `work` raises while a stream is captured as a CUDA graph, after one run outside; or "nothing"."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        work()
+        stream.synchronize()
+        stream.begin_capture()
+        try:
+            return raised(work)
+        finally:
+            raised(stream.end_capture)  # a refusal has spoilt the capture
+
+
+@expect(["nothing", "nothing", "NotImplementedError", "NotImplementedError", "RuntimeError"], ON_GPU)
+def what_can_be_captured(cp: Any) -> Any:
+    x, out, a = cp.ones((8, 8), "float32"), cp.empty(8, "float32"), np.ones(3)
+    return [
+        captured(cp, work)
+        for work in (
+            lambda: x * 2,
+            lambda: x.sum(axis=0, out=out),
+            lambda: x @ x,
+            lambda: cp.random.rand(3),
+            lambda: cp.asarray(a),
+        )
+    ]
+
+
+@expect([2.0, 4.0], ON_GPU)
+def a_graph_reads_its_buffers_again(cp: Any) -> Any:
+    x, out, stream = cp.ones(4), cp.empty(4), cp.cuda.Stream(non_blocking=True)
+    found = []
+    with stream:
+        cp.multiply(x, 2.0, out=out)
+        stream.synchronize()
+        stream.begin_capture()
+        cp.multiply(x, 2.0, out=out)
+        graph = stream.end_capture()
+        for value in (1.0, 2.0):
+            x.fill(value)
+            graph.launch(stream)
+            stream.synchronize()
+            found.append(float(out[0]))
+    return found
+
+
+@expect([0.0, 2.0], ON_GPU)
+def indices_out_of_range_wrap(cp: Any) -> Any:
+    x = cp.arange(3.0)
+    return [float(x[cp.asarray([n])][0]) for n in (3, -1)]
+
+
+def changes(rows: list[dict[str, Any]], path: Path) -> list[str]:
+    """What came otherwise than in the run that wrote the JSON file `path`."""
+    earlier = json.loads(path.read_text())
+    then = {row["name"]: row["got"] for part in ("checks", "gpu_only") for row in earlier.get(part, ())}
+    found = []
+    for row in rows:
+        got = json.loads(json.dumps(row["got"], default=str))
+        if row["name"] in then and then[row["name"]] != got:
+            found.append(f"{row['name']}: {then[row['name']]} on {earlier['device']}, now {got}")
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """0 when every check holds on the CUDA device of this machine (or the simulated one), else 1; prints a
     row for each that does not.
     """
     parser = argparse.ArgumentParser(prog="python -m lucid.testing.conformance", description=main.__doc__)
     parser.add_argument("--json", type=Path, help="where to write all rows")
+    parser.add_argument("--expected", type=Path, help="what --json wrote before; nothing where it is absent")
     given = parser.parse_args(arguments)
     from ..storage.backend import backend_of
+    from . import simulator
 
     backend: Any = backend_of("cuda")
+    simulated = simulator.is_on()
     rows = run(backend.xp)
+    gpu_only = [] if simulated else run(backend.xp, ON_GPU)
     device = backend.properties()["name"]
     if given.json:
-        given.json.write_text(
-            json.dumps(
-                {"device": device, "cupy": backend.xp.__version__, "checks": rows}, indent=1, default=str
-            )
-        )
-    for row in rows:
+        report = {
+            "device": "simulated" if simulated else device,
+            "simulated": simulated,
+            "cupy": backend.xp.__version__,
+            "checks": rows,
+            "gpu_only": gpu_only,
+        }
+        given.json.write_text(json.dumps(report, indent=1, default=str))
+    for row in rows + gpu_only:
         if not row["ok"]:
             print(f"{row['name']}: expected {row['expected']}, got {row['got']}")
+    earlier = given.expected and given.expected.exists()
+    changed = changes(rows + gpu_only, given.expected) if earlier else []
+    for text in changed:
+        print(f"changed: {text}")
+    rows += gpu_only
     print(
         f"{sum(r['ok'] for r in rows)} of {len(rows)} assumptions about CuPy {backend.xp.__version__} hold "
-        f"on {device}"
+        f"on {device}" + (f", {len(changed)} changed" if earlier else "")
     )
-    return int(not all(r["ok"] for r in rows))
+    return int(bool(changed) or not all(r["ok"] for r in rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Random programs of views, in-place writes and ordinary ops: where lucid gives a gradient it is PyTorch's; it may refuse, never be wrong."""
+"""Random programs of views, in-place writes and ordinary ops: where lucid gives a gradient it is PyTorch's;
+it may refuse, never be wrong.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,10 @@ def test_against_torch(steps):
     assert mine[0] == pytest.approx(theirs[0], rel=1e-9, abs=1e-9)
     for m, t in zip(mine[1], theirs[1], strict=True):
         np.testing.assert_allclose(
-            np.zeros(1) if m is None else m.numpy(), np.zeros(1) if t is None else t.numpy(), rtol=1e-9, atol=1e-9
+            np.zeros(1) if m is None else m.numpy(),
+            np.zeros(1) if t is None else t.numpy(),
+            rtol=1e-9,
+            atol=1e-9,
         )
 
 

@@ -13,5 +13,7 @@ from lucid.fusion import groups, patterns, rewrite
 def small(monkeypatch):
     monkeypatch.setattr(patterns, "FUSE_SIZE", {"cpu": 1, "cuda": 1})
     monkeypatch.setattr(groups, "RUN_SIZE", {"cpu": 1, "cuda": 1})
+    for p in patterns.PATTERNS:
+        monkeypatch.setitem(p.__dict__, "min_size", 1)
     monkeypatch.setattr(rewrite, "MIN_SIZE", 1)
     fusion.reset_stats()

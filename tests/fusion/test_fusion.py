@@ -330,7 +330,7 @@ def test_user_patterns(device):
         calls.append([n.node_name for n in nodes])
         return (g * 7.0,)
 
-    pattern = fusion.Pattern("sin_cos", ("sin", "cos"), run)
+    pattern = fusion.Pattern("sin_cos", ("sin", "cos"), run, min_size=1)
     fusion.register_pattern(pattern)
     try:
         x = lucid.tensor(arr(4, 4), device=device, requires_grad=True)

@@ -2,6 +2,8 @@
 line coverage, and two planted bugs.
 """
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -24,18 +26,16 @@ class _Covering(Sim):
     used: set = set()
 
 
-def _run_covered(scenario):
-    for dtype in ("float32", "float16"):
-        for odd in (0, 1):
-            scenario(_Covering(), dtype, odd)
+def _run_covered(scenario, dtype, odd):
+    scenario(_Covering(), dtype, odd)
     return _Covering.used, {name: c.counts for name, c in cusim.coverage().items()}
 
 
 @pytest.fixture(scope="module")
 def covered():
     used, counts = set(), {}
-    for scenario in scenarios.ALL:
-        launched, lines = in_child(_run_covered, scenario)
+    for scenario, dtype, odd in product(scenarios.ALL, ("float32", "float16"), (0, 1)):
+        launched, lines = in_child(_run_covered, scenario, dtype, odd)
         used |= launched
         for name, found in lines.items():
             total = counts.setdefault(name.removeprefix("kernels/").rsplit("/", 1)[-1], {})

@@ -40,6 +40,7 @@ def test_reading_what_ptxas_reports():
         (dict(spills=24), "softmax float32 sm_90: 24 bytes of spills"),
         (dict(float64=2), "2 float64 instructions"),
         (dict(load128=1), "1 loads of 128 bits; expected 2"),
+        (dict(store128=0), "0 stores of 128 bits; expected 1"),
         (dict(shared=50000), "50000 bytes of static shared memory"),
     ),
 )

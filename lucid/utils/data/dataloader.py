@@ -1,0 +1,3 @@
+"""`DataLoader` under PyTorch's inner path."""
+
+from .loader import DataLoader as DataLoader

@@ -1,0 +1,3 @@
+"""`DistributedSampler` under PyTorch's inner path."""
+
+from .sampler import DistributedSampler as DistributedSampler

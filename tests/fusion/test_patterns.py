@@ -1,0 +1,237 @@
+"""Named chains and runs over rows: fused equals unfused in every dtype and size; launches are counted on the simulated device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import fusion
+from lucid.autograd.record import RECORDED as F
+from lucid.fusion.patterns import ACTIVATIONS, NOT_ROWS, PATTERNS
+from lucid.testing import simulator
+
+pytestmark = pytest.mark.usefixtures("small")
+LF = lucid.nn.functional
+DTYPES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+RNG = np.random.default_rng(0)
+
+
+def arr(*shape):
+    return RNG.standard_normal(shape)
+
+
+def gradients(f, arrays, device, dtype, on):
+    """(gradients in float64, statistics of the pass) of f(*tensors) with a fixed gradient."""
+    xs = [lucid.tensor(a, device=device).to(dtype).detach().requires_grad_() for a in arrays]
+    fusion.reset_stats()
+    with fusion.enabled(on):
+        y = f(*xs)
+        y.backward(lucid.tensor(np.random.default_rng(5).standard_normal(y.shape), device=device).to(y.dtype))
+    assert all(x.grad.dtype == x.dtype and x.grad.shape == x.shape for x in xs)
+    return [x.grad.cpu().numpy().astype("f8") for x in xs], fusion.stats()
+
+
+def same(f, arrays, device, dtype="float64", expect=None, tol=None):
+    """Fused and unfused agree, and `expect` ran (None: nothing fused)."""
+    fused, stats = gradients(f, arrays, device, dtype, True)
+    plain, _ = gradients(f, arrays, device, dtype, False)
+    assert list(stats.by_name) == ([expect] if expect else []), stats
+    for a, b in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tol or DTYPES[dtype], atol=tol or DTYPES[dtype])
+
+
+# ---- attention scores: softmax <- mask <- scale ----
+
+
+def scores(device, kind):
+    fill = lucid.tensor(RNG.random((5, 8)) > 0.6, device=device)
+    keys = lucid.tensor(RNG.random((2, 1, 1, 8)) > 0.3, device=device)
+    batch = lucid.tensor(RNG.random((2, 1, 5, 8)) > 0.6, device=device)
+    kept = lucid.tensor(RNG.random((2, 3, 5, 8)) > 0.2, device=device)
+    bias = lucid.tensor(arr(5, 8), device=device)
+    return {
+        "masked_fill": (lambda x: LF.softmax((x * 0.3).masked_fill(fill, -1e4), -1), "softmax+masked_fill+mul"),
+        "where": (lambda x: LF.softmax(F.where(keys, x / 3.0, -1e4), -1), "softmax+where+div"),
+        "mask of two ranges": (lambda x: LF.softmax((x * 0.3).masked_fill(batch, -1e4), 3), "softmax+masked_fill+mul"),
+        "added": (lambda x: LF.softmax(x * 0.3 + bias.to(x.dtype), -1), "softmax+add+mul"),
+        "dropout": (
+            lambda x: F.dropout(LF.softmax((x * 0.3).masked_fill(fill, -1e4), -1), kept, 0.2),
+            "dropout+softmax+masked_fill+mul",
+        ),
+        "log": (lambda x: LF.log_softmax(x.tanh(), -1) * 2.0, "mul+log_softmax+tanh"),
+        "twice": (lambda x: LF.softmax(LF.softmax(x * 2.0, -1) * 3.0, -1), "softmax+mul+softmax+mul"),
+    }[kind]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["masked_fill", "where", "mask of two ranges", "added", "dropout", "log", "twice"])
+def test_scores(device, kind, dtype):
+    f, name = scores(device, kind)
+    same(f, [arr(2, 3, 5, 8)], device, dtype, name)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (7,), (4, 1), (2, 1100)], ids=str)
+def test_softmax_runs_of_other_sizes(device, shape):
+    same(lambda x: LF.softmax(x * 0.5, -1) * 2.0, [arr(*shape)], device, expect="mul+softmax+mul")
+
+
+def test_softmax_along_another_dimension_stays_out(device):
+    same(lambda x: LF.softmax(x * 0.5, 0), [arr(3, 4)], device)
+    same(lambda x: LF.softmax(x * 0.5, 0) * 2.0, [arr(3, 4)], device)
+
+
+def test_learned_bias_of_scores_is_summed(device):
+    same(lambda x, b: LF.softmax(x * 0.3 + b, -1) * 1.5, [arr(2, 3, 5, 8), arr(5, 8)], device, expect="mul+softmax+add+mul")
+
+
+# ---- broadcast that comes again ----
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 8), (1, 5, 8), (2, 1, 1, 8), (2, 1, 5, 1), (3, 1), (1, 1, 5, 1)], ids=str)
+def test_repeated_rows_inside_a_run(device, shape):
+    same(lambda x, y: (x * y).tanh() * y, [arr(2, 3, 5, 8), arr(*shape)], device, expect="mul+tanh+mul")
+    same(lambda x, y: ((x + y).tanh() + y) * 2.0, [arr(2, 3, 5, 8), arr(*shape)], device, expect="mul+add+tanh+add")
+
+
+# ---- batch_norm + relu ----
+
+
+def norm_relu(x, w, b):
+    return LF.relu(LF.batch_norm(x, None, None, w, b, training=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 4, 5), (5, 2, 7), (300, 3, 16, 16)], ids=str)
+def test_batch_norm_relu(device, shape, dtype):
+    if shape[0] == 300 and (device != "cpu" or dtype != "float64"):
+        pytest.skip("many blocks: once")
+    fits = device == "cpu" and dtype in ("float64", "float32")
+    tol = 0.2 if dtype == "bfloat16" else None
+    same(norm_relu, [arr(*shape), arr(shape[1]), arr(shape[1])], device, dtype, "batch_norm_relu" if fits else None, tol)
+
+
+def test_batch_norm_relu_gives_what_is_asked_for(device):
+    if device != "cpu":
+        pytest.skip("a row for the CPU")
+    x, w, b = arr(4, 3, 5), lucid.tensor(arr(3)), lucid.tensor(arr(3))
+    same(lambda x: norm_relu(x, w, b), [x], device, expect="batch_norm_relu")
+    same(lambda w, b: norm_relu(lucid.tensor(x), w, b), [arr(3), arr(3)], device, expect="batch_norm_relu")
+    same(lambda x: norm_relu(x, None, None), [x], device, expect="batch_norm_relu")
+    same(lambda x, k: norm_relu(LF.conv2d(x, k), w, b), [arr(2, 2, 5, 5), arr(3, 2, 2, 2)], device, expect="batch_norm_relu")
+
+
+# ---- linear + activation ----
+
+
+def activation(name, x):
+    if name == "gelu_tanh":
+        return LF.gelu(x, approximate="tanh")
+    return LF.leaky_relu(x, 0.2) if name == "leaky_relu" else getattr(LF, name)(x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*ACTIVATIONS, "gelu_tanh"])
+@pytest.mark.parametrize("shape", [(6, 12, 16), (5, 12, 7), (1, 3, 4)], ids=str)
+def test_linear_activation(device, name, shape, dtype):
+    rows, wide, out = shape
+    expect = f"linear_{name.removesuffix('_tanh')}" if device == "cuda" else None
+    same(lambda x, w, b: activation(name, LF.linear(x, w, b)), [arr(rows, wide), arr(out, wide), arr(out)], device, dtype, expect, 0.3 if dtype == "bfloat16" else 6e-2 if dtype == "float16" else None)
+
+
+def test_linear_without_bias_runs_unfused(device):
+    same(lambda x, w: LF.relu(LF.linear(x, w)), [arr(5, 4), arr(3, 4)], device)
+
+
+# ---- log_softmax + nll ----
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_log_softmax_nll(device, dtype, reduction, weighted):
+    target = lucid.tensor([1, 0, 3, -100, 2], device=device)
+    weight = lucid.tensor([1.0, 2.0, 3.0, 0.5], device=device).to(dtype) if weighted else None
+    same(
+        lambda x: LF.nll_loss(LF.log_softmax(x, -1), target, weight, reduction=reduction),
+        [arr(5, 4)],
+        device,
+        dtype,
+        "log_softmax_nll",
+    )
+
+
+# ---- what runs where ----
+
+
+def test_rows_have_names_and_reasons():
+    assert len({p.name for p in PATTERNS}) == len(PATTERNS)
+    assert all(len(reason) > 10 for reason in NOT_ROWS.values())
+
+
+def launches(f, *arrays):
+    """(kernels of our own, all operations) of the backward pass on the simulated device, fused and not."""
+    counts = []
+    for on in (True, False):
+        xs = [lucid.tensor(a, device="cuda").to("float32").detach().requires_grad_() for a in arrays]
+        y = f(*xs)
+        seed = lucid.ones(*y.shape, device="cuda")
+        with fusion.enabled(on), simulator.counted() as c:
+            y.backward(seed)
+        counts.append((c["raw"], c["launches"]))
+    return counts
+
+
+@pytest.fixture
+def counted(device):
+    if device != "cuda" or not simulator.is_on():
+        pytest.skip("launches are counted on the simulated device")
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_linear_activation_is_one_pass_and_the_finish(name, device):
+    (raw, every), (raw_unfused, unfused) = launches(lambda x, w, b: activation(name, LF.linear(x, w, b)), arr(64, 32), arr(48, 32), arr(48))
+    # dz with the partial sums, and the small one that finishes them; unfused: dz, the sums, the small one.
+    assert raw == 2 and raw_unfused == 3
+    assert unfused - every == 1
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("k", [2, 5, 12])
+def test_a_run_of_k_nodes_is_one_launch(k, device):
+    def f(x):
+        for i in range(k):
+            x = x.tanh() if i % 2 else x * 0.5
+        return x
+    (raw, every), (_, unfused) = launches(f, arr(32, 32))
+    assert raw == every == 1 and unfused >= k
+
+
+@pytest.mark.usefixtures("counted")
+def test_scores_are_one_launch(device):
+    f, _ = scores(device, "dropout")
+    (raw, every), (_, unfused) = launches(f, arr(2, 3, 5, 8))
+    assert raw == every == 1 and unfused >= 4
+
+
+@pytest.mark.usefixtures("counted")
+def test_kernels_read_each_input_once(device):
+    from lucid.fusion import cuda
+    from lucid.fusion.body import Body
+    from lucid.fusion.symbols import Symbol, Trace
+    trace = Trace()
+    g, x, y = (Symbol(trace, f"v{i}") for i in range(3))
+    z = (g * x + x) * y + y * x
+    arrays = [np.ones((4, 8), "f")] * 3
+    source = cuda.Kernel(Body(trace, (4, 8), arrays, [z, z * 2.0], [None, None], arrays[0].dtype), [0, 1]).source
+    packs = source.split("FOR_TAIL")[0]
+    assert [packs.count(f"load(x{i},") for i in range(3)] == [1, 1, 1] and packs.count("store(") == 2
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_sum_hands_its_gradient_on_for_nothing(device):
+    (raw, every), (_, unfused) = launches(lambda x, y: x.tanh() * 2.0 + y, arr(8, 8), arr(8, 8))
+    assert raw == 1 and every <= unfused
+    (raw, _), _ = launches(lambda x, y: LF.relu(x + y) * 2.0, arr(8, 8), arr(8, 8))
+    assert raw == 1
