@@ -131,7 +131,9 @@ class Maker:
 
     def backward(self, out: Any) -> Callable[[], None]:
         """A backward pass from `out` that can be repeated."""
-        leaves, seed = self.leaves, self.T.ones_like(out)
+        # Not ones: the outputs of a norm or a softmax have a constant sum, whose gradient is zero.
+        values = np.random.default_rng(2).standard_normal(tuple(out.shape), np.float32)
+        leaves, seed = self.leaves, self.T.tensor(values, dtype=self.dtype, device=self.device)
 
         def run() -> None:
             for leaf in leaves:
@@ -379,7 +381,7 @@ def lines(report: Row) -> list[str]:
     out = [f"lucid on {'SIMULATED DEVICE, no GPU; ' + NO_TIMING if simulated else report['device']}"]
     for step in report.get("steps", ()):
         seconds = "" if simulated else f"{step['seconds']:.1f} s"
-        out.append(f"{step['state']:<9}{seconds:>9}  {step['name']:<34}{step['line'][:60]}")
+        out.append(f"{step['state']:<9}{seconds:>9}  {step['name']:<38}{step['line'][:60]}")
     copy = (report.get("machine") or {}).get("copy bandwidth")
     out += _shares(
         report.get("bandwidth") or [], NO_TIMING if simulated else f"{(copy or 0) / 1e12:.2f} TB/s"

@@ -51,12 +51,14 @@ pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 _NO_NAMES = (type(annotations), type(_math))  # what stands in this module without being its content
 _SUBMODULES = frozenset(
     (
+        "accelerator",
         "amp",
         "array_api",
         "autograd",
         "backends",
         "cuda",
         "datasets",
+        "distributions",
         "errors",
         "examples",
         "fft",
@@ -66,6 +68,7 @@ _SUBMODULES = frozenset(
         "linalg",
         "nn",
         "optim",
+        "profiler",
         "random",
         "special",
         "testing",

@@ -33,11 +33,13 @@ from .tensor import Tensor as Tensor
 from .tensor import is_tensor as is_tensor
 from .tensor import tensor as tensor
 from . import fusion as fusion
+from . import accelerator as accelerator
 from . import amp as amp
 from . import array_api as array_api
 from . import backends as backends
 from . import cuda as cuda
 from . import datasets as datasets
+from . import distributions as distributions
 from . import examples as examples
 from . import fft as fft
 from . import functional as functional
@@ -45,6 +47,7 @@ from . import io as io
 from . import linalg as linalg
 from . import nn as nn
 from . import optim as optim
+from . import profiler as profiler
 from . import random as random
 from . import special as special
 from . import testing as testing

@@ -38,20 +38,11 @@ def aminmax(
 ) -> MinMax:
     """(min, max) of all elements, or along `dim`. Ties share the gradient evenly."""
 def argsort(
-    x: Tensor,
-    dim: int = -1,
-    descending: bool = False,
-    stable: bool = True,
-    *,
-    axis: int | None = None,
+    x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
 ) -> Tensor:
     """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest."""
 def as_strided_scatter(
-    x: Tensor,
-    src: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
+    x: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
     """A contiguous copy of `x` with `src` written where `as_strided` would read."""
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
@@ -96,12 +87,7 @@ def empty_like(
 ) -> Tensor:
     """`empty` with the shape, and unless given the dtype and device, of `x`."""
 def gather(
-    x: Tensor,
-    dim: int,
-    index: Tensor,
-    *,
-    sparse_grad: bool = False,
-    axis: int | None = None,
+    x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, axis: int | None = None
 ) -> Tensor:
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1."""
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, axis: int | None = None) -> Tensor:
@@ -176,12 +162,7 @@ def min(
     """The smallest element; with `dim`, (values, indices) along it; with a tensor, the smaller of each
     pair."""
 def mode(
-    x: Tensor,
-    dim: int = -1,
-    keepdim: bool = False,
-    *,
-    axis: int | None = None,
-    keepdims: bool | None = None,
+    x: Tensor, dim: int = -1, keepdim: bool = False, *, axis: int | None = None, keepdims: bool | None = None
 ) -> ValuesIndices:
     """(values, indices) of the most frequent element along `dim`; the smallest of equally frequent ones."""
 def nanmean(
@@ -225,27 +206,21 @@ def nansum(
 ) -> Tensor:
     """Sum over `dim` with NaN taken as 0."""
 def nn_functional_adaptive_max_pool1d_with_indices(
-    x: Tensor,
-    output_size: Any,
-    return_indices: bool = True,
+    x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
     """`adaptive_max_pool1d` with `return_indices`: (values, indices)."""
 def nn_functional_adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """The largest element of each of the windows that share 2 dimensions evenly, and with `return_indices`
     its place in the flattened input; see `adaptive_avg_pool2d`."""
 def nn_functional_adaptive_max_pool2d_with_indices(
-    x: Tensor,
-    output_size: Any,
-    return_indices: bool = True,
+    x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
     """`adaptive_max_pool2d` with `return_indices`: (values, indices)."""
 def nn_functional_adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """The largest element of each of the windows that share 3 dimensions evenly, and with `return_indices`
     its place in the flattened input; see `adaptive_avg_pool2d`."""
 def nn_functional_adaptive_max_pool3d_with_indices(
-    x: Tensor,
-    output_size: Any,
-    return_indices: bool = True,
+    x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
     """`adaptive_max_pool3d` with `return_indices`: (values, indices)."""
 def nn_functional_celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
@@ -354,11 +329,7 @@ def nn_functional_multilabel_soft_margin_loss(
 ) -> Tensor:
     """The mean over the last dimension of the binary cross entropy with logits."""
 def nn_functional_normalize(
-    input: Tensor,
-    p: float = 2.0,
-    dim: Any = 1,
-    eps: float = 1e-12,
-    out: Tensor | None = None,
+    input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
     """x / max(p-norm of x along `dim`, eps)."""
 def nn_functional_poisson_nll_loss(
@@ -377,10 +348,7 @@ def nn_functional_relu6_(x: Tensor) -> Tensor:
 def nn_functional_relu_(x: Tensor) -> Tensor:
     """max(x, 0); derivative 0 at 0."""
 def nn_functional_rrelu_(
-    x: Tensor,
-    lower: float = 0.125,
-    upper: float = 0.3333333333333333,
-    training: bool = False,
+    x: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
     """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853)."""
 def nn_functional_selu_(x: Tensor) -> Tensor:
@@ -417,11 +385,7 @@ def ones_like(
 ) -> Tensor:
     """`ones` with the shape, and unless given the dtype and device, of `x`."""
 def pairwise_distance(
-    x1: Tensor,
-    x2: Tensor,
-    p: float = 2.0,
-    eps: float = 1e-06,
-    keepdim: bool = False,
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension."""
 def prod(
@@ -457,10 +421,7 @@ def repeat_interleave(
 ) -> Tensor:
     """`x` with each slice along `dim` (each element when None) repeated `repeats` times in place."""
 def rrelu_(
-    x: Tensor,
-    lower: float = 0.125,
-    upper: float = 0.3333333333333333,
-    training: bool = False,
+    x: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
     """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853)."""
 def scatter(
@@ -488,20 +449,11 @@ def scatter_reduce(
 def selu_(x: Tensor) -> Tensor:
     """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
 def sort(
-    x: Tensor,
-    dim: int = -1,
-    descending: bool = False,
-    stable: bool = True,
-    *,
-    axis: int | None = None,
+    x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
 ) -> ValuesIndices:
     """(values, indices) of `x` in order along `dim`. Always stable; NaN counts as the largest."""
 def split(
-    x: Tensor,
-    split_size_or_sections: Any,
-    dim: int = 0,
-    *,
-    axis: int | None = None,
+    x: Tensor, split_size_or_sections: Any, dim: int = 0, *, axis: int | None = None
 ) -> tuple[Tensor, ...]:
     """Views of consecutive parts of `x` along `dim`: of one size (the last may be less), or given sizes."""
 def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
@@ -531,31 +483,17 @@ def std_mean(
 ) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean) over `dim`."""
 def take_along_dim(
-    x: Tensor,
-    indices: Tensor,
-    dim: int | None = None,
-    *,
-    axis: int | None = None,
+    x: Tensor, indices: Tensor, dim: int | None = None, *, axis: int | None = None
 ) -> Tensor:
     """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None."""
 def tensor_split(
-    x: Tensor,
-    indices_or_sections: Any,
-    dim: int = 0,
-    *,
-    axis: int | None = None,
+    x: Tensor, indices_or_sections: Any, dim: int = 0, *, axis: int | None = None
 ) -> tuple[Tensor, ...]:
     """Views of parts of `x` along `dim`: nearly equal ones, or those between the given positions."""
 def threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
     """x where x > threshold, else `value`."""
 def topk(
-    x: Tensor,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
-    *,
-    axis: int | None = None,
+    x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, axis: int | None = None
 ) -> ValuesIndices:
     """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:

@@ -134,10 +134,7 @@ def cos(x: Operand) -> Tensor:
 def cosh(x: Operand) -> Tensor:
     """Hyperbolic cosine of each element: (e^x + e^-x) / 2."""
 def count_nonzero(
-    x: Operand,
-    dim: int | Sequence[int] | None = None,
-    *,
-    axis: int | Sequence[int] | None = None,
+    x: Operand, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None
 ) -> Tensor:
     """Number of nonzero elements over `dim`, int64."""
 def deg2rad(x: Operand) -> Tensor:
@@ -219,22 +216,11 @@ def i1(x: Operand) -> Tensor:
 def i1e(x: Operand) -> Tensor:
     """e^-|x| i1(x): i1 without its overflow."""
 def index_add(
-    x: Operand,
-    dim: int,
-    index: Operand,
-    source: Operand,
-    alpha: float = 1,
-    *,
-    axis: int | None = None,
+    x: Operand, dim: int, index: Operand, source: Operand, alpha: float = 1, *, axis: int | None = None
 ) -> Tensor:
     """`x` with alpha * (slices of `source`) added at the positions `index` along `dim`; repeats add up."""
 def index_copy(
-    x: Operand,
-    dim: int,
-    index: Operand,
-    source: Operand,
-    *,
-    axis: int | None = None,
+    x: Operand, dim: int, index: Operand, source: Operand, *, axis: int | None = None
 ) -> Tensor:
     """`x` with the slices of `source` written at the positions `index` along `dim`."""
 def index_select(x: Operand, dim: int, index: Operand, *, axis: int | None = None) -> Tensor:
@@ -244,11 +230,7 @@ def inner(x: Operand, other: Operand) -> Tensor:
 def inverse(x: Operand) -> Tensor:
     """The inverse of each matrix."""
 def isclose(
-    x: Operand,
-    y: Operand,
-    rtol: float = 1e-05,
-    atol: float = 1e-08,
-    equal_nan: bool = False,
+    x: Operand, y: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """Whether |x - y| <= atol + rtol |y|, element by element; equal infinities are close."""
 def isfinite(x: Operand) -> Tensor:
@@ -337,10 +319,7 @@ def mv(x: Operand, vec: Operand) -> Tensor:
 def mvlgamma(x: Operand, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p (DLMF 35.3.4)."""
 def nan_to_num(
-    x: Operand,
-    nan: float = 0.0,
-    posinf: float | None = None,
-    neginf: float | None = None,
+    x: Operand, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """x with NaN, inf and -inf replaced."""
 def narrow(x: Operand, dim: int, start: int, length: int, *, axis: int | None = None) -> Tensor:

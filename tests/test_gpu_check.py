@@ -95,23 +95,41 @@ def test_without_a_device_it_stops(gpu_check, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_check, "STEPS", steps)
     (tmp_path / "bandwidth.json").write_text("{}")
     (tmp_path / "simulated_bandwidth.json").write_text("{}")
+    (tmp_path / "mine.json").write_text("{}")
     assert gpu_check.main(["--out", str(tmp_path)]) == 1
     assert "gpu_check: no usable CUDA device: no driver; install one" in capsys.readouterr().out
     assert not (tmp_path / "bandwidth.json").exists(), "what an earlier run has left must go"
-    assert (tmp_path / "simulated_bandwidth.json").exists()
+    assert (tmp_path / "simulated_bandwidth.json").exists() and (tmp_path / "mine.json").exists()
 
 
-def test_tests_that_would_begin_too_late_are_skipped(tmp_path):
+@pytest.mark.parametrize("seconds,text", [("0", "2 skipped"), ("600", "2 passed")])
+def test_tests_that_would_begin_too_late_are_skipped(tmp_path, seconds, text):
     path = tmp_path / "test_two.py"
-    path.write_text("import time\ndef test_one(): time.sleep(1.5)\ndef test_two(): pass\n")
-    command = [sys.executable, str(SCRIPT), "--tests", "1", "--rootdir", str(tmp_path), str(path)]
+    path.write_text("def test_one(): pass\ndef test_two(): pass\n")
+    command = [sys.executable, str(SCRIPT), "--tests", seconds, "--rootdir", str(tmp_path), str(path)]
     environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert text in done.stdout, done.stdout + done.stderr
 
 
 @needs_compiler
-def test_a_simulated_run_goes_through_and_looks_like_none_on_a_gpu(tmp_path):
+def test_kernel_tests_that_launch_nothing_on_the_device_fail():
+    command = [sys.executable, str(SCRIPT), "--kernel-tests", "60", "--device", "cuda-sim"]
+    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT), "LUCID_CUDA": "sim"}
+    done = subprocess.run(
+        [*command, "tests/kernels/test_specs.py", "-k", "test_traffic"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+    )
+    assert done.returncode != 0 and "no kernel was launched on the device" in done.stdout
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_simulated_run_goes_through_and_looks_like_none_on_a_gpu(gpu_check, tmp_path):
+    picture = importlib.util.find_spec("matplotlib")
     environment = dict(os.environ) | {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--sim", "--out", str(tmp_path)],
@@ -127,6 +145,9 @@ def test_a_simulated_run_goes_through_and_looks_like_none_on_a_gpu(tmp_path):
     assert done.stdout.count("SIMULATED DEVICE, no GPU; simulated: no timing") == 1
     assert "TB/s" not in done.stdout and " s  " not in done.stdout
     report = json.loads((tmp_path / "simulated_report.json").read_text())
+    assert {path.name for path in files if path.suffix != ".log"} == {
+        f"simulated_{name}" for name in (*gpu_check.LEAVES, "digits") if picture or name != "report.png"
+    }
     assert report["machine"]["copy bandwidth"] is None
     assert len(report["bandwidth"]) > 15 and all(row["us"] is None for row in report["bandwidth"])
     assert all(row["fused us"] is None and row["difference"] < 1e-4 for row in report["fusion"])

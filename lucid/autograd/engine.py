@@ -283,7 +283,7 @@ def _walk(
         edges = n.edges
         if fused is not None and n in fused:
             group = fused[n]
-            grads: Any = group.run(g)
+            grads: Any = group.run(g, pending)
             edges = group.edges
             if not retain:
                 group.release_saved()

@@ -36,7 +36,7 @@ class Distribution:
     @property
     def stddev(self) -> Tensor:
         """The square root of the variance."""
-        return self.variance.sqrt()  # type: ignore[attr-defined, no-any-return, unused-ignore]
+        return self.variance.sqrt()
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """A sample without gradient."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..storage.backend import backend_of
 from ..storage.dtype import as_dtype, float16, float32, float64, int32, int64
 from ..tensor import Tensor, _wrap, tensor
-from ..storage.backend import backend_of
 from .registry import public
 
 
@@ -20,8 +20,8 @@ def _constructor(name: str, dtype: Any) -> None:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = (
-        f"A {as_dtype(dtype).name} tensor: `{name}([1, 2])` of given values, `{name}(2, 3)` of a shape (zeros). "
-        f"New code writes lucid.tensor(..., dtype=lucid.{as_dtype(dtype).name})."
+        f"A {as_dtype(dtype).name} tensor: `{name}([1, 2])` of given values, `{name}(2, 3)` of a shape "
+        f"(zeros). New code writes lucid.tensor(..., dtype=lucid.{as_dtype(dtype).name})."
     )
     public(name)(make)
 

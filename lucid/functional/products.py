@@ -8,7 +8,7 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
-from ..ops.common import check_tensors, named
+from ..ops.common import named
 from ..ops.linalg import broadcast_shapes
 from ..tensor import Tensor, _wrap
 from .linalg import _column, _eye

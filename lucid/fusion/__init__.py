@@ -1,6 +1,7 @@
 """Fusion of backward nodes: on by default, and the same results as without.
 
-`enabled(False)` switches it off (also LUCID_FUSION=0), `stats()` counts, `explain(loss)` tells what fuses and why the rest does not.
+`enabled(False)` switches it off (also LUCID_FUSION=0), `stats()` counts, `explain(loss)` tells what fuses and
+why the rest does not.
 """
 
 from __future__ import annotations

@@ -17,33 +17,77 @@ TRACED = frozenset(("relu", "softmax", "log_softmax"))
 class Body:
     """Straight-line code on one element, and the arrays around it.
 
-    shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace. results: an expression per output, a
-    number, or None for no gradient. outs: the shape to which each output is summed, None for the region's own. gradient: the input that is handed on
-    where an output equals it. dtype: of every floating array.
+    shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace.
+    results: an expression per output, a number, or None for no gradient. outs: the shape to which each output
+    is summed, None for the region's own. gradient: the input that is handed on where an output equals it.
+    dtype: of every floating array.
     """
 
     __slots__ = ("trace", "shape", "inputs", "kinds", "results", "outs", "dtype", "repeat", "gradient")
 
     def __init__(
-        self, trace: Trace, shape: Shape, inputs: list[Any], results: list[Any], outs: list[Any], dtype: Any, gradient: int | None = 0
+        self,
+        trace: Trace,
+        shape: Shape,
+        inputs: list[Any],
+        results: list[Any],
+        outs: list[Any],
+        dtype: Any,
+        gradient: int | None = 0,
     ) -> None:
-        self.trace, self.shape, self.results, self.outs, self.dtype = trace, shape, results, outs, dtype
+        self.trace, self.shape, self.results, self.dtype = trace, shape, results, dtype
+        self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
-        self.kinds = [kind_of(v.shape, shape) for v in inputs]
-        self.repeat = {i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT}
+        self.kinds: list[Any] = [kind_of(v.shape, shape) for v in inputs]
+        self.repeat = {
+            i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT
+        }
 
     @property
     def size(self) -> int:
         """Elements of the region."""
         return prod(self.shape)
 
+    def join(self, i: int, waiting: Any) -> bool:
+        """Whether output `i` now has the array `waiting` added to it, in the pass that makes it: a gradient
+        that waits for the same receiver.
+
+        Not where the output is the gradient itself, which costs no pass, or is summed.
+        """
+        r = self.results[i]
+        fits = isinstance(r, Symbol) and r.text != f"v{self.gradient}" and self.outs[i] is None
+        if (
+            not fits
+            or getattr(waiting, "shape", None) != self.shape
+            or waiting.dtype != self.dtype
+            or not waiting.flags.c_contiguous
+            or not self.shape
+        ):
+            return False
+        self.results[i] = r + Symbol(self.trace, f"v{len(self.inputs)}")
+        self.inputs.append(waiting)
+        self.kinds.append(FULL)
+        return True
+
     def out_kinds(self) -> list[str]:
-        """How each output is written: FULL as it is (and summed later where its shape has no kind of its own), else as sums."""
-        return [FULL if o is None else SCALAR if o == () else {REPEAT: FULL, None: FULL}.get(k := kind_of(o, self.shape), k) or FULL for o in self.outs]
+        """How each output is written: FULL as it is (and summed later where its shape has no kind of
+        its own), else as sums.
+        """
+        return [
+            FULL
+            if o is None
+            else SCALAR
+            if o == ()
+            else {REPEAT: FULL, None: FULL}.get(k := kind_of(o, self.shape), k) or FULL
+            for o in self.outs
+        ]
 
 
 def body_of(program: Program, g: Any, device: str) -> Body:
-    """The body of a region's program for the gradient `g`. Raises NoCudaForm where a formula has none (on "cuda")."""
+    """The body of a region's program for the gradient `g`.
+
+    Raises NoCudaForm where a formula has none (on "cuda").
+    """
     trace = Trace(device)
     # The gradient of a sum is one number broadcast to the whole shape: it stays one number.
     uniform = bool(g.size) and not any(g.strides)
@@ -53,7 +97,9 @@ def body_of(program: Program, g: Any, device: str) -> Body:
 
 
 def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
-    """The symbol (or number, or None) of each output, after the program's formulas ran on symbols: "v0" is the gradient, "v1" ... its values."""
+    """The symbol (or number, or None) of each output, after the program's formulas ran on symbols: "v0" is
+    the gradient, "v1" ... its values.
+    """
     F = SymbolNamespace(trace)
     waiting: list[Any] = [None] * len(program.steps)
     waiting[0] = Symbol(trace, "v0")
@@ -63,8 +109,13 @@ def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
         if g is None:
             continue
         for formula, sources, results in step.calls:
-            args = [Symbol(trace, f"v{s + 1}", program.values[s].dtype) if what == "value" else s for what, s in sources]
-            for r, goal in zip(called(formula, step.node.plan.formulas, F, trace, g, args, device), results, strict=True):
+            args = [
+                Symbol(trace, f"v{s + 1}", program.values[s].dtype) if what == "value" else s
+                for what, s in sources
+            ]
+            for r, goal in zip(
+                called(formula, step.node.plan.formulas, F, trace, g, args, device), results, strict=True
+            ):
                 if goal is None or r is None:
                     continue
                 where, m = goal
@@ -75,9 +126,24 @@ def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
     return outs
 
 
-def called(formula: Any, generic: list[Any], F: SymbolNamespace, trace: Trace, g: Symbol, args: list[Any], device: str) -> tuple[Any, ...]:
-    """What a formula gives on symbols, one per target. On the CPU an accelerated one is called on blocks as it is; `generic`: the op's own."""
-    opaque = device == "cpu" and formula not in generic and formula.function.__code__.co_name.split(".")[0] not in TRACED
+def called(
+    formula: Any,
+    generic: list[Any],
+    F: SymbolNamespace,
+    trace: Trace,
+    g: Symbol,
+    args: list[Any],
+    device: str,
+) -> tuple[Any, ...]:
+    """What a formula gives on symbols, one per target.
+
+    On the CPU an accelerated one is called on blocks as it is; `generic`: the op's own.
+    """
+    opaque = (
+        device == "cpu"
+        and formula not in generic
+        and formula.function.__code__.co_name.split(".")[0] not in TRACED
+    )
     if not opaque:
         try:
             found = formula.function(F, g, *args)
@@ -91,10 +157,11 @@ def called(formula: Any, generic: list[Any], F: SymbolNamespace, trace: Trace, g
 
 
 def finished(body: Body, run: Any, F: Any) -> list[Any]:
-    """The arrays of a body's outputs. run: writes those that need a pass: (body, distinct results, their positions) -> arrays.
+    """The arrays of a body's outputs. run: writes those that need a pass: (body, distinct results,
+    their positions) -> arrays.
 
-    An output that is the gradient itself is handed on, one that was computed for another is shared: as in the unfused walk, where `add` returns its
-    gradient twice.
+    An output that is the gradient itself is handed on, one that was computed for another is shared: as in the
+    unfused walk, where `add` returns its gradient twice.
     """
     own = f"v{body.gradient}" if body.gradient is not None and body.kinds[body.gradient] == FULL else None
     places: dict[Any, int] = {}
@@ -115,7 +182,13 @@ def finished(body: Body, run: Any, F: Any) -> list[Any]:
         for i, (r, o) in enumerate(zip(body.results, body.outs, strict=True)):
             if r is not None and arrays[i] is None:
                 a = found[places[r.text if isinstance(r, Symbol) else repr(r), o]]
-                arrays[i] = a if o is None or a.shape == o else F.sum_to(a, o) if a.size > 1 or prod(o) > 1 else a.reshape(o)
+                arrays[i] = (
+                    a
+                    if o is None or a.shape == o
+                    else F.sum_to(a, o)
+                    if a.size > 1 or prod(o) > 1
+                    else a.reshape(o)
+                )
     return arrays
 
 

@@ -1,4 +1,6 @@
-"""A pointwise function of tensors as a trace: its ops, seen on one-element tensors, and their formulas run backwards on symbols."""
+"""A pointwise function of tensors as a trace: its ops, seen on one-element tensors, and their
+formulas run backwards on symbols.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,36 @@ class Call:
 
 
 class Captured:
-    """A function as a trace. inputs: how many tensors it takes, `v0` ... in the trace; the gradient of its result comes after them. grads: symbol's name
-    -> the gradient with respect to it; ones: the same for a gradient of 1. total: "sum" or "mean" when the function ends in one, over everything.
+    """A function as a trace. inputs: how many tensors it takes, `v0` ... in the trace; the gradient of its
+    result comes after them. grads: symbol's name -> the gradient with respect to it; ones: the same for a
+    gradient of 1. total: "sum" or "mean" when the function ends in one, over everything.
     """
 
     __slots__ = ("trace", "inputs", "result", "total", "grads", "ones")
 
-    def __init__(self, trace: Trace, inputs: int, result: Symbol, total: str | None, grads: dict[str, Any], ones: dict[str, Any]) -> None:
-        self.trace, self.inputs, self.result, self.total, self.grads, self.ones = trace, inputs, result, total, grads, ones
+    def __init__(
+        self,
+        trace: Trace,
+        inputs: int,
+        result: Symbol,
+        total: str | None,
+        grads: dict[str, Any],
+        ones: dict[str, Any],
+    ) -> None:
+        self.trace, self.inputs, self.result, self.total, self.grads, self.ones = (
+            trace,
+            inputs,
+            result,
+            total,
+            grads,
+            ones,
+        )
 
 
 def sample(args: tuple[Any, ...], n: int, backend: Any, rng: Any) -> list[Any]:
-    """The arguments with small tensors of `n` elements (of one, where a tensor is broadcast) in place of tensors."""
+    """The arguments with small tensors of `n` elements (of one, where a tensor is
+    broadcast) in place of tensors.
+    """
     shape = max((a.shape for a in args if isinstance(a, TensorImpl)), key=lambda s: (int(np.prod(s)), len(s)))
     found = []
     for a in args:
@@ -54,12 +74,17 @@ def sample(args: tuple[Any, ...], n: int, backend: Any, rng: Any) -> list[Any]:
 
 
 def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) -> Captured:
-    """The ops of `function`, for arguments like these. Raises NoCudaForm when it is not made of pointwise ops with a form on `device`."""
+    """The ops of `function`, for arguments like these.
+
+    Raises NoCudaForm when it is not made of pointwise ops with a form on `device`.
+    """
     backend = backend_of("cpu")
     small = sample(args, 1, backend, np.random.default_rng(0))
     trace = Trace(device)
     tensors = [a for a in small if isinstance(a, TensorImpl)]
-    symbols = {id(t): Symbol(trace, f"v{i}", None if t.dtype.kind != "b" else t.dtype) for i, t in enumerate(tensors)}
+    symbols = {
+        id(t): Symbol(trace, f"v{i}", None if t.dtype.kind != "b" else t.dtype) for i, t in enumerate(tensors)
+    }
     dtype = next((t.dtype for t in tensors if t.dtype.kind != "b"), None)
     alive: list[Any] = list(tensors)
     calls: list[Call] = []
@@ -81,7 +106,12 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) ->
         values = [symbol_of(t) for t in ts]
         named = dict(zip(op.statics, statics, strict=True)) | dict(zip(op.tensors, values, strict=True))
         alive.append(out)
-        if op.name in ("sum", "mean") and named["dim"] is None and not named["keepdim"] and isinstance(values[0], Symbol):
+        if (
+            op.name in ("sum", "mean")
+            and named["dim"] is None
+            and not named["keepdim"]
+            and isinstance(values[0], Symbol)
+        ):
             totals[id(out)] = op.name, values[0]
             return out
         if op.name == "cast" and out.dtype != dtype:
@@ -111,8 +141,8 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) ->
 
 
 def checked(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Nothing; raises NoCudaForm where the captured ops give something else than the function: it branches on values, draws random numbers or writes in
-    place.
+    """Nothing; raises NoCudaForm where the captured ops give something else than the function: it branches on
+    values, draws random numbers or writes in place.
     """
     from .sweep import run
     backend = backend_of("cpu")
@@ -127,18 +157,26 @@ def checked(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     rtol = {8: 1e-9, 4: 1e-3}.get(body.dtype.itemsize, 0.1)
     if captured.total == "mean":
         found = found / max(body.size, 1)
-    if expected.shape != found.shape or not np.allclose(found, expected, rtol=rtol, atol=rtol, equal_nan=True):
+    if expected.shape != found.shape or not np.allclose(
+        found, expected, rtol=rtol, atol=rtol, equal_nan=True
+    ):
         raise NoCudaForm("a function whose result depends on more than its ops")
 
 
 def forward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...]) -> Body:
     """The function's value (its sum, where it ends in one)."""
     dtype = next(a.dtype for a in arrays if a.dtype.kind != "b")
-    return Body(captured.trace, shape, arrays, [captured.result], [() if captured.total else None], dtype, None)
+    return Body(
+        captured.trace, shape, arrays, [captured.result], [() if captured.total else None], dtype, None
+    )
 
 
-def backward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...], g: Any, wanted: list[int]) -> Body:
-    """The gradients of the tensors `wanted`, from the gradient `g` (an array) of the result. g None: the result's sum, and its gradients for g = 1."""
+def backward_body(
+    captured: Captured, arrays: list[Any], shape: tuple[int, ...], g: Any, wanted: list[int]
+) -> Body:
+    """The gradients of the tensors `wanted`, from the gradient `g` (an array) of the result. g None: the
+    result's sum, and its gradients for g = 1.
+    """
     found = captured.ones if g is None else captured.grads
     results: list[Any] = [found.get(f"v{i}", 0.0) for i in wanted]
     outs: list[Any] = [None if arrays[i].shape == shape else arrays[i].shape for i in wanted]
@@ -156,9 +194,25 @@ def _reverse(calls: list[Call], result: Symbol, trace: Trace, seed: Any) -> dict
         g = grads.pop(c.out.text, None)
         if g is None:
             continue
-        targets = [t for t in c.op.tensors if isinstance(c.named[t], Symbol) and t in c.op.formulas and not _boolean(trace, c.named[t])]
+        targets = [
+            t
+            for t in c.op.tensors
+            if isinstance(c.named[t], Symbol) and t in c.op.formulas and not _boolean(trace, c.named[t])
+        ]
         for formula in _distinct(c.op, targets, trace.device):
-            for t, r in zip(formula.targets, called(formula, list(c.op.formulas.values()), F, trace, g, _arguments(formula, c, targets), trace.device), strict=True):
+            for t, r in zip(
+                formula.targets,
+                called(
+                    formula,
+                    list(c.op.formulas.values()),
+                    F,
+                    trace,
+                    g,
+                    _arguments(formula, c, targets),
+                    trace.device,
+                ),
+                strict=True,
+            ):
                 if t in targets and r is not None:
                     name = c.named[t].text
                     grads[name] = r if name not in grads else grads[name] + r
@@ -178,7 +232,7 @@ def _distinct(op: Op, targets: list[str], device: str) -> list[Any]:
 
 
 def _arguments(formula: Any, c: Call, targets: list[str]) -> list[Any]:
-    args = []
+    args: list[Any] = []
     for name in formula.names:
         if name == "needs":
             args.append(tuple(t in targets for t in formula.targets))
@@ -194,13 +248,18 @@ def _arguments(formula: Any, c: Call, targets: list[str]) -> list[Any]:
 
 
 def outside_numbers(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """The numbers, strings and flags that a function reads from around it: part of its signature, so that a change is seen."""
+    """The numbers, strings and flags that a function reads from around it: part of its signature, so
+    that a change is seen.
+    """
     code = getattr(function, "__code__", None)
     if code is None:
         return ()
     cells = tuple(_cell(c) for c in function.__closure__ or ())
     scope = function.__globals__
-    return tuple(v if isinstance(v, (int, float, str, bool, type(None))) else id(v) for v in (*cells, *(scope.get(n) for n in code.co_names)))
+    return tuple(
+        v if isinstance(v, (int, float, str, bool, type(None))) else id(v)
+        for v in (*cells, *(scope.get(n) for n in code.co_names))
+    )
 
 
 def _cell(cell: Any) -> Any:

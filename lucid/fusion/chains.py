@@ -1,4 +1,8 @@
-"""How named chains run. Each function gets the chain's nodes, the consumer first, and the gradient; None says that the arrays do not fit."""
+"""How named chains run.
+
+Each function gets the chain's nodes, the consumer first, and the gradient; None says
+that the arrays do not fit.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +21,24 @@ def _named(n: Any) -> dict[str, Any]:
 
 
 def linear_grads(tail: Any, F: Any, dz: Any, bias: Any) -> list[Any]:
-    """The gradients of a `linear` node from that of its output; `bias`: its own, where it is known already."""
+    """The gradients of a `linear` node from that of its output; `bias`: its own, where it is known already.
+    """
     plan, named = tail.plan, _named(tail)
     grads = dict.fromkeys(plan.targets)
     for formula in plan.formulas:
         target = formula.targets[0]
-        grads[target] = bias if bias is not None and target == "bias" else formula.function(F, dz, *[named[n] for n in formula.names])
+        grads[target] = (
+            bias
+            if bias is not None and target == "bias"
+            else formula.function(F, dz, *[named[n] for n in formula.names])
+        )
     return [grads[t] for t in plan.targets]
 
 
 def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
-    """Gradients of linear + activation on CUDA: dz and the bias gradient's partial sums in one pass over g and the activation's saved value."""
+    """Gradients of linear + activation on CUDA: dz and the bias gradient's partial sums in one pass over g
+    and the activation's saved value.
+    """
     from ..kernel import calls
     from ..ops.cuda_kernels import attempt, launch_for
     act, linear = nodes
@@ -38,20 +49,29 @@ def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
     if name == "gelu" and named["approximate"] == "tanh":
         name = "gelu_tanh"
     solid = g if g.flags.c_contiguous else g.copy()
-    found = attempt(calls.activation_bias_grad, launch_for(solid, v), name, solid, v, named.get("negative_slope", 0.0))
+    found = attempt(
+        calls.activation_bias_grad, launch_for(solid, v), name, solid, v, named.get("negative_slope", 0.0)
+    )
     return None if found is None else linear_grads(linear, act.F, *found)
 
 
 def log_softmax_nll(nodes: tuple[Any, ...], g: Any) -> Any:
-    """(exp(out) c - c at the target) g, with one pass over log_softmax's output; c = w_t, 0 where the row is ignored, over sum(c) for the mean.
+    """(exp(out) c - c at the target) g, with one pass over log_softmax's output; c = w_t, 0 where the row is
+    ignored, over sum(c) for the mean.
 
-    Unfused, nll_loss writes a dense gradient with one nonzero per row, and log_softmax reads it twice. For class indices of shape [N],
-    log_softmax over the last of two dimensions; the rest runs unfused.
+    Unfused, nll_loss writes a dense gradient with one nonzero per row, and log_softmax reads it twice. For
+    class indices of shape [N], log_softmax over the last of two dimensions; the rest runs unfused.
     """
     nll, log_softmax = nodes
     v, out = _named(nll), _named(log_softmax)["out"]
     target, weight = v["target"], v.get("weight")
-    if out.ndim != 2 or log_softmax.static[0] % 2 != 1 or target.ndim != 1 or target.dtype.kind not in "iu" or not out.size:
+    if (
+        out.ndim != 2
+        or log_softmax.static[0] % 2 != 1
+        or target.ndim != 1
+        or target.dtype.kind not in "iu"
+        or not out.size
+    ):
         return None
     if weight is not None and (weight.dtype != out.dtype or not weight.flags.c_contiguous):
         return None
@@ -85,19 +105,38 @@ def _nll_kernel(v: dict[str, Any], g: Any, out: Any, weight: Any, c: Any) -> Any
     if reduction != "none":
         saved[2 * rows:] = c.sum() if reduction == "mean" else 1
     target = launch.xp.ascontiguousarray(v["target"].astype("int64", copy=False))
-    dx = attempt(calls.cross_entropy_backward, launch, launch.xp.ascontiguousarray(g), out, target, weight, saved, v["ignore_index"], 0.0, reduction)
+    dx = attempt(
+        calls.cross_entropy_backward,
+        launch,
+        launch.xp.ascontiguousarray(g),
+        out,
+        target,
+        weight,
+        saved,
+        v["ignore_index"],
+        0.0,
+        reduction,
+    )
     return None if dx is None else (dx,)
 
 
 def batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
-    """Gradients of batch_norm + relu on the CPU: two passes over samples in cache-sized blocks, in which the masked gradient is made and used.
+    """Gradients of batch_norm + relu on the CPU: two passes over samples in cache-sized blocks, in which the
+    masked gradient is made and used.
 
-    Sums first (g', g' (x - mean) per channel, g' = g where relu let through), then dx = w rstd (g' - mean(g') - (x - mean) rstd^2 mean(g' (x - mean))).
+    Sums first (g', g' (x - mean) per channel, g' = g where relu let through), then dx = w rstd (g' - mean(g')
+    - (x - mean) rstd^2 mean(g' (x - mean))).
     """
     relu, norm = nodes
     out, v, plan = _named(relu)["out"], _named(norm), norm.plan
     x, weight, mean, var = v["x"], v.get("weight"), v["mean"], v["var"]
-    if x.dtype.itemsize == 2 or g.dtype != x.dtype or mean.dtype != x.dtype or not (x.flags.c_contiguous and out.flags.c_contiguous) or not x.size:
+    if (
+        x.dtype.itemsize == 2
+        or g.dtype != x.dtype
+        or mean.dtype != x.dtype
+        or not (x.flags.c_contiguous and out.flags.c_contiguous)
+        or not x.size
+    ):
         return None
     n, channels = x.shape[:2]
     x3, out3, g3 = (a.reshape(n, channels, -1) for a in (x, out, g))

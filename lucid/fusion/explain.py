@@ -1,4 +1,6 @@
-"""`explain(loss)`: what would fuse in a backward pass from here, what would not and why, with launches and bytes before and after."""
+"""`explain(loss)`: what would fuse in a backward pass from here, what would not and why, with launches and
+bytes before and after.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,20 @@ from ..autograd.impl import TensorImpl, gradient_edge
 from ..autograd.node import FuncOp, Node
 from ..autograd.plan import NONE
 from .groups import ChainGroup, Group
+from .guards import array_refusal
 from .patterns import RUN_SIZE
 from .region import FULL, Program, broadcast_shape
 from .rewrite import match
 from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
-
 
 _OPERAND = re.compile(r"\b(?:g|v\d+|t\d+)\b")
 
 
 @dataclass
 class Row:
-    """One group. launches, bytes: of the elementwise work, (unfused, fused); None where no sample shape is known."""
+    """One group. launches, bytes: of the elementwise work, (unfused, fused); None where no
+    sample shape is known.
+    """
 
     name: str
     nodes: int
@@ -37,20 +41,28 @@ class Row:
 
 @dataclass
 class Explanation:
-    """Rows for groups, and (node's name, guard that refused it) with counts for the rest. `str()` is a table."""
+    """Rows for groups, and (node's name, guard that refused it) with counts for the rest.
+
+    `str()` is a table.
+    """
 
     rows: list[Row] = field(default_factory=list)
     refused: dict[tuple[str, str], int] = field(default_factory=dict)
     nodes: int = 0
 
     def __str__(self) -> str:
-        lines = [f"{self.nodes} nodes, {len(self.rows)} groups that hold {sum(r.nodes for r in self.rows)} of them"]
+        lines = [
+            f"{self.nodes} nodes, {len(self.rows)} groups that hold {sum(r.nodes for r in self.rows)} of them"
+        ]
         if self.rows:
             lines.append(f"{'group':40} {'shape':>18} {'launches':>12} {'MB moved':>18}  note")
         for r in self.rows:
             launches = "" if r.launches is None else f"{r.launches[0]} -> {r.launches[1]}"
             moved = "" if r.bytes is None else f"{r.bytes[0] / 1e6:.1f} -> {r.bytes[1] / 1e6:.1f}"
-            lines.append(f"{r.name[:40]:40} {'' if r.shape is None else str(list(r.shape)):>18} {launches:>12} {moved:>18}  {r.note}".rstrip())
+            lines.append(
+                f"{r.name[:40]:40} {'' if r.shape is None else str(list(r.shape)):>18} {launches:>12} "
+                f"{moved:>18}  {r.note}".rstrip()
+            )
         for (name, guard), n in sorted(self.refused.items()):
             lines.append(f"not absorbed: {name} ({n}x): {guard}")
         return "\n".join(lines)
@@ -69,7 +81,10 @@ def explain(root: Any, inputs: Any = None) -> Explanation:
     roots = (root,) if isinstance(root, TensorImpl) else tuple(root)
     edges = [gradient_edge(r) for r in roots]
     order = _collect(edges)
-    wanted = None if inputs is None else {gradient_edge(t): [] for t in ((inputs,) if isinstance(inputs, TensorImpl) else inputs)}
+    wanted: dict[Node, list[int]] | None = None
+    if inputs is not None:
+        inputs = (inputs,) if isinstance(inputs, TensorImpl) else inputs
+        wanted = {gradient_edge(t): [] for t in inputs}
     result = Explanation(nodes=sum(isinstance(n, FuncOp) for n in order))
 
     def refused(n: Node, guard: str) -> None:
@@ -90,7 +105,9 @@ def _row(group: Group) -> Row:
     program = Program(region, shape, region.nodes[0].F.backend.name)
     least = RUN_SIZE[region.nodes[0].F.backend.name]
     dtype = next((v.dtype for v in program.values if v.dtype.kind != "b"), np.dtype("float32"))
-    note = program.obstacle(dtype) or (f"below {least} elements: runs unfused" if prod(shape) < least else "")
+    note = array_refusal(program.values, program.kinds, shape, dtype, program.device) or (
+        f"below {least} elements: runs unfused" if prod(shape) < least else ""
+    )
     try:
         lines, uses = _traced(program)
     except NoCudaForm as why:
@@ -98,7 +115,14 @@ def _row(group: Group) -> Row:
     size = prod(shape) * dtype.itemsize
     full = sum(k == FULL for k in program.kinds) + 1 + len(program.outs)
     # Unfused every operation is a launch that reads its arrays and writes one.
-    return Row(group.name, len(group.parts), shape, (lines, 1 + any(o is not None and o != shape for o in program.outs)), ((uses + lines) * size, full * size), note)
+    return Row(
+        group.name,
+        len(group.parts),
+        shape,
+        (lines, 1 + any(o is not None and o != shape for o in program.outs)),
+        ((uses + lines) * size, full * size),
+        note,
+    )
 
 
 def _shape(nodes: list[FuncOp]) -> tuple[int, ...] | None:
@@ -117,7 +141,10 @@ def _traced(program: Program) -> tuple[int, int]:
     for step in program.steps:
         for formula, sources, _ in step.calls:
             trace = Trace()
-            args = [Symbol(trace, f"v{s}", program.values[s].dtype) if what == "value" else s for what, s in sources]
+            args = [
+                Symbol(trace, f"v{s}", program.values[s].dtype) if what == "value" else s
+                for what, s in sources
+            ]
             formula.function(SymbolNamespace(trace), Symbol(trace, "g"), *args)
             operations += len(trace.lines)
             reads += sum(len(set(_OPERAND.findall(line.split("=", 1)[1]))) for line in trace.lines)

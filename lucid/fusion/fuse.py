@@ -21,23 +21,25 @@ from .capture import Captured, backward_body, capture, checked, forward_body, ou
 from .region import DTYPES
 from .stats import count_fallback, count_fused
 from .sweep import run as sweep
-from .symbols import NoCudaForm
 
 _SIMPLE = (int, float, str, bool, type(None))
 
 
 def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with one fused forward and one fused backward: a CUDA kernel each, or a sweep over cache-sized blocks on the CPU.
+    """`function` with one fused forward and one fused backward: a CUDA kernel each, or a sweep over
+    cache-sized blocks on the CPU.
 
-    function: takes tensors (and numbers, strings, None) and returns one tensor, pointwise: each element depends on the same element of each argument
-    only. It may end in `.sum()` or `.mean()` over everything. All tensors have one shape, or one element, and one floating dtype (or bool). No
-    intermediate result is as large as the arrays, and nothing but the arguments is kept for backward, which computes them again. (Where the function
-    ends in a sum, the CPU computes the gradient along with the value, in one sweep, and keeps it.) Under `create_graph=True` the function's own
-    operations are recorded, so any order works.
+    function: takes tensors (and numbers, strings, None) and returns one tensor, pointwise: each element
+    depends on the same element of each argument only. It may end in `.sum()` or `.mean()` over everything.
+    All tensors have one shape, or one element, and one floating dtype (or bool). No intermediate result is as
+    large as the arrays, and nothing but the arguments is kept for backward, which computes them again. (Where
+    the function ends in a sum, the CPU computes the gradient along with the value, in one sweep, and keeps
+    it.) Under `create_graph=True` the function's own operations are recorded, so any order works.
 
-    The function runs once per signature (device, dtypes, dimensions, other arguments, numbers that it reads from around it) on small tensors to see its
-    operations. A function that they do not determine (it branches on values, draws random numbers), that has an operation without a fused form, and
-    arguments below `fusion.patterns.FUSE_SIZE` run as they are; `fusion.stats().fell_back` says why.
+    The function runs once per signature (device, dtypes, dimensions, other arguments, numbers that it reads
+    from around it) on small tensors to see its operations. A function that they do not determine (it branches
+    on values, draws random numbers), that has an operation without a fused form, and arguments below
+    `fusion.patterns.FUSE_SIZE` run as they are; `fusion.stats().fell_back` says why.
 
     Raises ShapeError when tensors have different shapes, or when the result has another shape than they.
 
@@ -65,7 +67,9 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
             tensors = iter(ctx.saved_tensors)
             args = tuple(next(tensors) if i + 1 in ctx.positions else a for i, a in enumerate(ctx.args))
             needs = ctx.needs_input_grad[1:]
-            if is_grad_enabled() and (g.requires_grad or any(isinstance(a, TensorImpl) and a.requires_grad for a in args)):
+            if is_grad_enabled() and (
+                g.requires_grad or any(isinstance(a, TensorImpl) and a.requires_grad for a in args)
+            ):
                 return None, *_recorded_backward(function, args, needs, g)
             return None, *_backward(ctx, args, needs, g)
 
@@ -98,7 +102,9 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
 def _plain(function: Callable[..., Any], args: tuple[Any, ...], shape: tuple[int, ...], name: str) -> Any:
     out = function(*args)
     if isinstance(out, TensorImpl) and out.shape not in (shape, ()):
-        raise ShapeError(f"fuse: {name} turned shape {shape} into {out.shape}; only pointwise functions can be fused")
+        raise ShapeError(
+            f"fuse: {name} turned shape {shape} into {out.shape}; only pointwise functions can be fused"
+        )
     return out
 
 
@@ -107,16 +113,34 @@ def _check(name: str, tensors: list[Any]) -> tuple[int, ...]:
     shape = max((t.shape for t in tensors), key=lambda s: (prod(s), len(s)))
     for i, t in enumerate(tensors):
         if t.shape != shape and prod(t.shape) != 1:
-            raise ShapeError(f"fuse: {name}: tensor {i} has shape {t.shape}, others {shape}; a fused function takes tensors of one shape, or of one element. Expand it first")
+            raise ShapeError(
+                f"fuse: {name}: tensor {i} has shape {t.shape}, others {shape}; "
+                "a fused function takes tensors of one shape, or of one element. Expand it first"
+            )
     return shape
 
 
-def _signature(function: Callable[..., Any], args: tuple[Any, ...], tensors: list[Any], shape: tuple[int, ...], device: str) -> Any:
-    described = tuple((a.dtype.name, a.shape == shape, len(a.shape)) if isinstance(a, TensorImpl) else a if isinstance(a, _SIMPLE) else id(a) for a in args)
+def _signature(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    tensors: list[Any],
+    shape: tuple[int, ...],
+    device: str,
+) -> Any:
+    described = tuple(
+        (a.dtype.name, a.shape == shape, len(a.shape))
+        if isinstance(a, TensorImpl)
+        else a
+        if isinstance(a, _SIMPLE)
+        else id(a)
+        for a in args
+    )
     return device, described, tuple(type(a) for a in args), outside_numbers(function)
 
 
-def _captured(function: Callable[..., Any], args: tuple[Any, ...], tensors: list[Any], device: str) -> Captured | str:
+def _captured(
+    function: Callable[..., Any], args: tuple[Any, ...], tensors: list[Any], device: str
+) -> Captured | str:
     """The function's ops, or why it cannot be fused."""
     floating = {t.dtype for t in tensors if t.dtype.kind != "b"}
     if len(floating) != 1 or next(iter(floating)).name not in DTYPES:
@@ -145,7 +169,11 @@ def _run(body: Body, backend: Any, name: str) -> list[Any]:
 
 def _arrays(args: tuple[Any, ...]) -> tuple[list[Any], tuple[int, ...], Any]:
     tensors = [a for a in args if isinstance(a, TensorImpl)]
-    return [t.storage.array for t in tensors], max((t.shape for t in tensors), key=lambda s: (prod(s), len(s))), tensors[0].storage.backend
+    return (
+        [t.storage.array for t in tensors],
+        max((t.shape for t in tensors), key=lambda s: (prod(s), len(s))),
+        tensors[0].storage.backend,
+    )
 
 
 def _forward(ctx: Any, captured: Captured, args: tuple[Any, ...], needs: tuple[bool, ...]) -> Any:
@@ -198,7 +226,9 @@ def _backward(ctx: Any, args: tuple[Any, ...], needs: tuple[bool, ...], g: Any) 
     return tuple(result)
 
 
-def _recorded_backward(function: Callable[..., Any], args: tuple[Any, ...], needs: tuple[bool, ...], g: Any) -> tuple[Any, ...]:
+def _recorded_backward(
+    function: Callable[..., Any], args: tuple[Any, ...], needs: tuple[bool, ...], g: Any
+) -> tuple[Any, ...]:
     y = function(*args)
     wanted = [i for i, need in enumerate(needs) if need]
     found = Engine.grad(y, g, [args[i] for i in wanted], create_graph=True)

@@ -1,4 +1,7 @@
-"""Groups: what the engine runs in the place of a node. The parts stay as they are, and run one by one where the arrays do not fit."""
+"""Groups: what the engine runs in the place of a node.
+
+The parts stay as they are, and run one by one where the arrays do not fit.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any
 from ..autograd.node import FuncOp, Node
 from ..errors import KernelError, LucidError
 from . import sweep
-from .body import body_of
+from .body import Body, body_of
 from .chains import linear_grads
+from .guards import array_refusal
 from .patterns import RUN_SIZE, Pattern
 from .region import Program, Region
 from .stats import count_fallback, count_fused
@@ -16,7 +20,9 @@ from .symbols import NoCudaForm
 
 
 class Group:
-    """A head and what it absorbs. parts: all nodes, the head first. edges: where the gradients go that `run` returns."""
+    """A head and what it absorbs. parts: all nodes, the head first. edges: where the
+    gradients go that `run` returns.
+    """
 
     __slots__ = ("parts", "edges", "name")
     parts: tuple[FuncOp, ...]
@@ -26,8 +32,10 @@ class Group:
     def __repr__(self) -> str:
         return f"<group {self.name}>"
 
-    def run(self, g: Any) -> Any:
-        """One gradient per edge, from the gradient of the head."""
+    def run(self, g: Any, pending: dict[Any, Any]) -> Any:
+        """One gradient per edge, from the gradient of the head. pending: node -> the sum that waits for it; a
+        group may take one out and give it back as part of its own gradient for that node.
+        """
         raise NotImplementedError
 
     def release_saved(self) -> None:
@@ -62,7 +70,11 @@ class Group:
         """The error to raise instead of one from inside the group: it names the parts."""
         if isinstance(error, LucidError):
             return error
-        return type(error)(f"fused {' + '.join(n.name() for n in self.parts)}: {error}") if type(error) in (ValueError, TypeError, IndexError, RuntimeError) else error
+        return (
+            type(error)(f"fused {' + '.join(n.name() for n in self.parts)}: {error}")
+            if type(error) in (ValueError, TypeError, IndexError, RuntimeError)
+            else error
+        )
 
 
 class ChainGroup(Group):
@@ -74,9 +86,12 @@ class ChainGroup(Group):
         self.pattern, self.parts, self.name = pattern, nodes, pattern.name
         self.edges = nodes[-1].edges
 
-    def run(self, g: Any) -> Any:
+    def run(self, g: Any, pending: dict[Any, Any]) -> Any:
         grads = None
-        if max((s.array.size for n in self.parts for s in n.saved or () if s.array is not None), default=0) < self.pattern.min_size:
+        if (
+            max((s.array.size for n in self.parts for s in n.saved or () if s.array is not None), default=0)
+            < self.pattern.min_size
+        ):
             return self._parts(g, "too small")
         try:
             grads = self.pattern.run(self.parts, g)
@@ -102,16 +117,16 @@ class RunGroup(Group):
         self.parts = tuple(region.nodes) if region.tail is None else (*region.nodes, region.tail)
         self.edges = tuple(e for _, _, e in region.outputs) if region.tail is None else region.tail.edges
 
-    def run(self, g: Any) -> Any:
+    def run(self, g: Any, pending: dict[Any, Any]) -> Any:
         head = self.parts[0]
         if g.size < RUN_SIZE[head.F.backend.name]:
             return self._parts(g, "too small")
         program = Program(self.region, g.shape, head.F.backend.name)
-        reason = program.obstacle(g.dtype)
+        reason = array_refusal(program.values, program.kinds, program.shape, g.dtype, program.device)
         if reason is not None:
             return self._parts(g, reason)
         try:
-            grads = self._sweep(program, g)
+            grads = self._sweep(program, g, pending)
         except (NoCudaForm, KernelError) as why:
             return self._parts(g, str(why))
         except Exception as error:
@@ -125,19 +140,25 @@ class RunGroup(Group):
             return self.one_by_one(g, reason, self.region.output_of)
         return self.one_by_one(g, reason, {(tail, k): k for k in range(len(tail.edges))})
 
-    def _sweep(self, program: Program, g: Any) -> Any:
+    def _sweep(self, program: Program, g: Any, pending: dict[Any, Any]) -> Any:
         F, tail = self.parts[0].F, self.region.tail
         device = F.backend.name
 
-        def run() -> list[Any]:
-            return (sweep if device == "cpu" else _cuda()).run(body_of(program, g, device), F)
+        def run(body: Body) -> list[Any]:
+            return (sweep if device == "cpu" else _cuda()).run(body, F)
         if tail is None:
-            return run()
-        # The bias gradient is the sum of what enters `linear` over its rows: it joins the sweep as a second output of shape [out].
+            body = body_of(program, g, device)
+            joined = [e for i, e in enumerate(self.edges) if body.join(i, pending.get(e))]
+            grads = run(body)
+            for e in joined:
+                del pending[e]
+            return grads
+        # The bias gradient is the sum of what enters `linear` over its rows: it joins the sweep as a second
+        # output of shape [out].
         bias = "bias" in tail.plan.targets and len(program.shape) > 1 and program.outs == [None]
         if bias:
             _add_row_output(program)
-        dz, *rest = run()
+        dz, *rest = run(body_of(program, g, device))
         return linear_grads(tail, F, dz, rest[0] if bias else None)
 
 

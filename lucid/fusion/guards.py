@@ -1,4 +1,7 @@
-"""What forbids to absorb a node into a group. Each guard is a name and a predicate; `explain` and the tests use both."""
+"""What forbids to absorb a node into a group.
+
+Each guard is a name and a predicate; `explain` and the tests use both.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.node import FuncOp, Node
+from .region import DTYPES, REPEAT, SCALAR, Kind, may_pass, repeats
 
-# node, number of edges that lead to it from outside the group (a root counts as one), the nodes whose gradient is wanted
+# node, number of edges that lead to it from outside the group (a root counts as one), the
+# nodes whose gradient is wanted
 # -> whether it may be absorbed.
 Guard = Callable[[Node, int, Any], bool]
 
 
 def single_consumer(n: Node, outside: int, wanted: Any) -> bool:
-    """Its gradient comes from the group only, so no other sum is waiting for it. A root has its seed as another consumer."""
+    """Its gradient comes from the group only, so no other sum is waiting for it.
+
+    A root has its seed as another consumer.
+    """
     return outside == 0
 
 
@@ -40,4 +48,68 @@ def refusal(n: Node, outside: int, wanted: Any) -> str | None:
     for guard in GUARDS:
         if not guard(n, outside, wanted):
             return guard.__name__
+    return None
+
+
+# head of the group, node that sends, position among its edges, node that would join -> whether it may.
+EdgeGuard = Callable[[FuncOp, FuncOp, int, FuncOp], bool]
+
+
+def same_device(head: FuncOp, n: FuncOp, k: int, e: FuncOp) -> bool:
+    """All nodes of a group compute on one device."""
+    return e.F is head.F
+
+
+def same_shape(head: FuncOp, n: FuncOp, k: int, e: FuncOp) -> bool:
+    """Nothing was broadcast between the two: the gradient would have to be summed on its way."""
+    return may_pass(n, k)
+
+
+def no_cast(head: FuncOp, n: FuncOp, k: int, e: FuncOp) -> bool:
+    """Neither changes the dtype: one group computes in one."""
+    return n.plan.op.name != "cast" != e.plan.op.name
+
+
+EDGE_GUARDS: tuple[EdgeGuard, ...] = (same_device, same_shape, no_cast)
+
+
+def edge_refusal(head: FuncOp, n: FuncOp, k: int, e: FuncOp) -> str | None:
+    """The name of the first guard that forbids `e` to join over edge `k` of `n`, or None."""
+    for guard in EDGE_GUARDS:
+        if not guard(head, n, k, e):
+            return guard.__name__
+    return None
+
+
+# a saved array, how it lies beside the group's shape, the shape, the gradient's dtype, the device -> whether
+# the group can read it.
+ArrayGuard = Callable[[Any, Kind, tuple[int, ...], Any, str], bool]
+
+
+def same_dtype(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
+    """Real floating arrays of the gradient's dtype, and masks."""
+    return dtype.name in DTYPES and (v.dtype == dtype or v.dtype.kind == "b")
+
+
+def broadcasts(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
+    """Its place beside an element is known; in a kernel, from at most two quotients per row."""
+    return kind is not None and (kind != REPEAT or device == "cpu" or len(repeats(v.shape, shape)) <= 2)
+
+
+def contiguous(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
+    """Its elements lie side by side: a kernel sees only the address, a sweep would copy."""
+    return kind == SCALAR or bool(v.flags.c_contiguous)
+
+
+ARRAY_GUARDS: tuple[ArrayGuard, ...] = (same_dtype, broadcasts, contiguous)
+
+
+def array_refusal(values: Any, kinds: Any, shape: tuple[int, ...], dtype: Any, device: str) -> str | None:
+    """The name of the first guard that forbids a group to run on these arrays, or None."""
+    if dtype.name not in DTYPES:
+        return "same_dtype"
+    for v, kind in zip(values, kinds, strict=True):
+        for guard in ARRAY_GUARDS:
+            if not guard(v, kind, shape, dtype, device):
+                return guard.__name__
     return None

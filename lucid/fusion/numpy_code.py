@@ -1,4 +1,6 @@
-"""A trace as NumPy code on one block: a ufunc per step, results in scratch arrays that are used again as soon as their last reader has run."""
+"""A trace as NumPy code on one block: a ufunc per step, results in scratch arrays that are used again as soon
+as their last reader has run.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,57 @@ from ..storage.backend import special
 from .symbols import ROW_SUM, Symbol, Trace
 
 UFUNCS = {
-    "abs": "absolute", "acos": "arccos", "add": "add", "asin": "arcsin", "atan": "arctan", "clamp_max": "minimum", "clamp_min": "maximum", "cos": "cos",
-    "cosh": "cosh", "div": "divide", "eq": "equal", "exp": "exp", "expm1": "expm1", "ge": "greater_equal", "gt": "greater", "isfinite": "isfinite",
-    "isnan": "isnan", "le": "less_equal", "log": "log", "log1p": "log1p", "logical_and": "logical_and", "logical_not": "logical_not",
-    "logical_or": "logical_or", "lt": "less", "maximum": "maximum", "minimum": "minimum", "mul": "multiply", "ne": "not_equal", "neg": "negative",
-    "pow": "power", "sgn": "sign", "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "sub": "subtract", "tanh": "tanh",
+    "abs": "absolute",
+    "acos": "arccos",
+    "add": "add",
+    "asin": "arcsin",
+    "atan": "arctan",
+    "clamp_max": "minimum",
+    "clamp_min": "maximum",
+    "cos": "cos",
+    "cosh": "cosh",
+    "div": "divide",
+    "eq": "equal",
+    "exp": "exp",
+    "expm1": "expm1",
+    "ge": "greater_equal",
+    "gt": "greater",
+    "isfinite": "isfinite",
+    "isnan": "isnan",
+    "le": "less_equal",
+    "log": "log",
+    "log1p": "log1p",
+    "logical_and": "logical_and",
+    "logical_not": "logical_not",
+    "logical_or": "logical_or",
+    "lt": "less",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "mul": "multiply",
+    "ne": "not_equal",
+    "neg": "negative",
+    "pow": "power",
+    "sgn": "sign",
+    "sign": "sign",
+    "sin": "sin",
+    "sinh": "sinh",
+    "sqrt": "sqrt",
+    "sub": "subtract",
+    "tanh": "tanh",
 }
 SPECIAL = {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln"}
-# Ops of a few ufuncs: {o} is the result's array, {0}, {1} the tensors, {name} static arguments. Only the first line may read tensors unless the op
-# stands in APART, whose result never shares an array with a tensor.
+# Ops of a few ufuncs: {o} is the result's array, {0}, {1} the tensors, {name} static arguments. Only the
+# first line may read tensors unless the op stands in APART, whose result never shares an array with a tensor.
 LINES = {
-    "relu": ("maximum({0}, 0.0, {o})",),
-    "sigmoid": ("negative({0}, {o})", "exp({o}, {o})", "add({o}, 1.0, {o})", "divide(1.0, {o}, {o})"),
-    "rsqrt": ("sqrt({0}, {o})", "divide(1.0, {o}, {o})"),
-    "dropout": ("multiply({0}, {1}, {o})", "multiply({o}, 1.0 / (1.0 - {p}), {o})"),
+    "relu": ("maximum({0}, 0.0, out={o})",),
+    "sigmoid": (
+        "negative({0}, out={o})",
+        "exp({o}, out={o})",
+        "add({o}, 1.0, out={o})",
+        "divide(1.0, {o}, out={o})",
+    ),
+    "rsqrt": ("sqrt({0}, out={o})", "divide(1.0, {o}, out={o})"),
+    "dropout": ("multiply({0}, {1}, out={o})", "multiply({o}, 1.0 / (1.0 - {p}), out={o})"),
     "masked_fill": ("masked({0}, {1}, {value}, {o})",),
     "where": ("select({0}, {1}, {2}, {o})",),
 }
@@ -38,7 +77,11 @@ def select(c: Any, a: Any, b: Any, out: Any) -> None:
 
     On the bits, a ^ ((a ^ b) & mask): NumPy's `where` mispredicts branches (bench_overhead: within).
     """
-    if c.shape != out.shape or c.dtype != bool or any(isinstance(v, np.ndarray) and v.shape != out.shape for v in (a, b)):
+    if (
+        c.shape != out.shape
+        or c.dtype != bool
+        or any(isinstance(v, np.ndarray) and v.shape != out.shape for v in (a, b))
+    ):
         np.copyto(out, b)
         np.copyto(out, a, where=c)
         return
@@ -69,15 +112,22 @@ def masked(x: Any, c: Any, value: Any, out: Any) -> None:
 class Code:
     """A trace as a function of one block.
 
-    run(F, V, O, S, M, W): F raw namespace, W elements in a row, V blocks of the inputs, O blocks of the outputs that are written in full, S and M scratch arrays, floating and
-    bool. Returns the blocks that are to be summed. scratch, masks: how many it needs.
+    run(F, V, O, S, M, W): F raw namespace, W elements in a row, V blocks of the inputs, O blocks of the
+    outputs that are written in full, S and M scratch arrays, floating and bool. Returns the blocks that are
+    to be summed. scratch, masks: how many it needs.
     """
 
     __slots__ = ("run", "scratch", "masks", "source")
+    run: Any
+    scratch: int
+    masks: int
+    source: str
 
 
 class _Writer:
-    def __init__(self, trace: Trace, axes: list[str], low: list[bool], all_axes: str, written: dict[str, str]) -> None:
+    def __init__(
+        self, trace: Trace, axes: list[str], low: list[bool], all_axes: str, written: dict[str, str]
+    ) -> None:
         self.trace, self.low, self.all, self.written = trace, low, all_axes, written
         self.axes = {f"v{i}": a for i, a in enumerate(axes)}
         self.place = {f"v{i}": f"v{i}" for i in range(len(axes))}
@@ -123,21 +173,33 @@ class _Writer:
         self.axes[name] = axes
         if op == ROW_SUM:
             self.axes[name] = axes.replace("c", "")
-            self.lines.append(f"{name} = add.reduce({texts[0]}, 1, keepdims=True)" if "c" in axes else f"{name} = {texts[0]} * width")
+            self.lines.append(
+                f"{name} = add.reduce({texts[0]}, 1, keepdims=True)"
+                if "c" in axes
+                else f"{name} = {texts[0]} * width"
+            )
             self.place[name] = name
             self.release([a.text for a in args if self.last.get(a.text) == i])
             return
         dying = [a.text for a in args if isinstance(a, Symbol) and self.last.get(a.text) == i]
         boolean = name in self.trace.boolean
         form = UFUNCS.get(op) or SPECIAL.get(op) if isinstance(op, str) else None
-        lines = (f"{form}({', '.join(texts)}, {{o}})",) if form else LINES.get(op, ()) if isinstance(op, str) else ()
+        lines = (
+            (f"{form}({', '.join(texts)}, {{o}})",)
+            if form
+            else LINES.get(op, ())
+            if isinstance(op, str)
+            else ()
+        )
         if axes != self.all and form:
             self.lines.append(f"{name} = {form}({', '.join(texts)})")
             self.place[name] = name
         elif axes != self.all or not lines:
             call = "F." + op if isinstance(op, str) else self.operand(op)
             extra = [f"{k}={self.operand(v)}" for k, v in statics.items()]
-            self.lines.append(f"{name} = {call}({', '.join((['F'] if not isinstance(op, str) else []) + texts + extra)})")
+            self.lines.append(
+                f"{name} = {call}({', '.join((['F'] if not isinstance(op, str) else []) + texts + extra)})"
+            )
             self.place[name] = name
         else:
             if op not in APART:
@@ -159,11 +221,20 @@ class _Writer:
                 self.free[place[0]].append(place)
 
 
-def compiled(trace: Trace, axes: list[str], low: list[bool], all_axes: str, results: list[Any], full: list[bool], direct: bool) -> Code:
+def compiled(
+    trace: Trace,
+    axes: list[str],
+    low: list[bool],
+    all_axes: str,
+    results: list[Any],
+    full: list[bool],
+    direct: bool,
+) -> Code:
     """The code of a trace.
 
-    axes: per input the axes along which it varies, out of `all_axes`. low: which inputs are 16-bit floats. results: what to write (where `full`) or to
-    return. direct: whether results may be computed in the outputs' own arrays.
+    axes: per input the axes along which it varies, out of `all_axes`. low: which inputs are 16-bit
+    floats. results: what to write (where `full`) or to return. direct: whether results may be
+    computed in the outputs' own arrays.
     """
     written: dict[str, str] = {}
     slots = iter(range(len(results)))
@@ -181,11 +252,22 @@ def compiled(trace: Trace, axes: list[str], low: list[bool], all_axes: str, resu
     for i, (name, op, args, statics) in enumerate(trace.steps):
         if name in needed:
             w.step(i, name, op, args, statics)
-    tail = [f"copyto({o}, {p}, 'unsafe')" for r, o in zip(results, outs, strict=True) if o and (p := w.operand(r)) != o]
+    tail = [
+        f"copyto({o}, {p}, 'unsafe')"
+        for r, o in zip(results, outs, strict=True)
+        if o and (p := w.operand(r)) != o
+    ]
     back = [w.operand(r) for r, f in zip(results, full, strict=True) if not f]
     head = ["width = V[0].dtype.type(W)"] if any(op == ROW_SUM for _, op, _, _ in trace.steps) else []
-    head += [_unpack("v", len(axes), "V"), _unpack("o", sum(full), "O"), _unpack("s", w.count["s"], "S"), _unpack("m", w.count["m"], "M")]
-    body = [line for line in [*head, *w.lines, *tail] if line] + [f"return ({''.join(b + ', ' for b in back)})"]
+    head += [
+        _unpack("v", len(axes), "V"),
+        _unpack("o", sum(full), "O"),
+        _unpack("s", w.count["s"], "S"),
+        _unpack("m", w.count["m"], "M"),
+    ]
+    body = [line for line in [*head, *w.lines, *tail] if line] + [
+        f"return ({''.join(b + ', ' for b in back)})"
+    ]
     code = Code()
     code.source = "def run(F, V, O, S, M, W):\n" + "\n".join("    " + line for line in body)
     code.scratch, code.masks = w.count["s"], w.count["m"]

@@ -10,16 +10,19 @@ from ..autograd.plan import NONE, Plan
 from ..ops.registry import Formula
 
 Shape = tuple[int, ...]
+Kind = str | None
 # Of the gradient and of every saved floating array of a group, all the same.
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 FULL, ROW, COLUMN, SCALAR, REPEAT = "full", "row", "column", "scalar", "repeat"
 
 
 class Region:
-    """Pointwise nodes that run as one group: a head, and nodes each of whose single consumer lies in the region.
+    """Pointwise nodes that run as one group: a head, and nodes each of whose single
+    consumer lies in the region.
 
-    nodes: in the order in which they run, the head first. shape: the shape of every gradient inside. outputs: the edges that leave, as
-    (node that sends, position among its edges, node that receives). tail: a `linear` node that takes the one output, or None.
+    nodes: in the order in which they run, the head first. shape: the shape of every gradient inside. outputs:
+    the edges that leave, as (node that sends, position among its edges, node that receives). tail: a `linear`
+    node that takes the one output, or None.
     """
 
     __slots__ = ("nodes", "outputs", "output_of", "tail", "members")
@@ -41,7 +44,9 @@ class Region:
     @property
     def name(self) -> str:
         """The group's name: its ops in the order in which gradients pass."""
-        return "+".join([n.plan.op.name for n in self.nodes] + ([self.tail.plan.op.name] if self.tail is not None else []))
+        return "+".join(
+            [n.plan.op.name for n in self.nodes] + ([self.tail.plan.op.name] if self.tail is not None else [])
+        )
 
 
 def broadcast_shape(n: FuncOp) -> Shape | None:
@@ -61,21 +66,26 @@ def broadcast_shape(n: FuncOp) -> Shape | None:
 
 
 def target_shape(n: FuncOp, k: int) -> Shape | None:
-    """The shape of the input that edge `k` of a node belongs to, where something was broadcast; None: the node's own shape."""
+    """The shape of the input that edge `k` of a node belongs to, where something was
+    broadcast; None: the node's own shape.
+    """
     if not n.plan.op.broadcast or n.shapes is None:
         return None
     return n.shapes[n.plan.op.tensors.index(n.plan.targets[k])]
 
 
 def may_pass(n: FuncOp, k: int) -> bool:
-    """Whether the gradient on edge `k` has the node's own shape, so that the node behind it may join the region."""
+    """Whether the gradient on edge `k` has the node's own shape, so that the node
+    behind it may join the region.
+    """
     shape = target_shape(n, k)
     return shape is None or shape == broadcast_shape(n)
 
 
 def kind_of(shape: Shape, region: Shape) -> str | None:
-    """How an array of `shape` lies beside the region: FULL, ROW (along the last dimension only), COLUMN (constant along it), SCALAR, REPEAT (its rows
-    come again: see `repeats`), or None where it cannot be broadcast.
+    """How an array of `shape` lies beside the region: FULL, ROW (along the last dimension
+    only), COLUMN (constant along it), SCALAR, REPEAT (its rows come again: see `repeats`), or
+    None where it cannot be broadcast.
     """
     if shape == region:
         return FULL
@@ -93,9 +103,11 @@ def kind_of(shape: Shape, region: Shape) -> str | None:
 
 
 def repeats(shape: Shape, region: Shape) -> tuple[tuple[int, int, int], ...]:
-    """((divisor, modulus, stride), ...): row r of the region reads row sum((r / divisor % modulus) * stride) of an array of `shape`.
+    """((divisor, modulus, stride), ...): row r of the region reads row sum((r / divisor % modulus) * stride)
+    of an array of `shape`.
 
-    One entry per maximal range of dimensions that the array has: a mask [B, 1, 1, S] beside scores [B, H, L, S] has one, (H L, B, 1).
+    One entry per maximal range of dimensions that the array has: a mask [B, 1, 1, S] beside scores [B, H, L,
+    S] has one, (H L, B, 1).
     """
     lead = ((1,) * (len(region) - len(shape)) + shape)[:-1]
     ranges: list[tuple[int, int, int]] = []
@@ -117,8 +129,8 @@ def repeats(shape: Shape, region: Shape) -> tuple[tuple[int, int, int], ...]:
 class Step:
     """One node of a program: formulas, the values they take, and where their results go.
 
-    calls: (formula, argument sources, results) where a source is ("value", slot), ("static", object) or ("needs", tuple), and each result is
-    None, ("node", index of a step) or ("out", index of an output).
+    calls: (formula, argument sources, results) where a source is ("value", slot), ("static", object) or
+    ("needs", tuple), and each result is None, ("node", index of a step) or ("out", index of an output).
     """
 
     __slots__ = ("node", "calls")
@@ -130,13 +142,14 @@ class Step:
 class Program:
     """What a region computes, independent of the device that runs it.
 
-    steps: one per node. values: the saved arrays, each once. kinds: how each lies. outs: shapes of the outputs, None for the region's own.
+    steps: one per node. values: the saved arrays, each once. kinds: how each lies. outs: shapes of the
+    outputs, None for the region's own.
     """
 
-    __slots__ = ("steps", "values", "kinds", "outs", "shape")
+    __slots__ = ("steps", "values", "kinds", "outs", "shape", "device")
 
     def __init__(self, region: Region, shape: Shape, device: str) -> None:
-        self.shape = shape
+        self.shape, self.device = shape, device
         self.values: list[Any] = []
         slots: dict[int, int] = {}
         self.steps = []
@@ -164,21 +177,12 @@ class Program:
                         continue
                     k = plan.targets.index(t)
                     e = n.edges[k]
-                    results.append(("node", region.members[e]) if e in region.members else ("out", region.output_of[n, k]))
+                    results.append(
+                        ("node", region.members[e])
+                        if e in region.members
+                        else ("out", region.output_of[n, k])
+                    )
                 calls.append((formula, sources, results))
             self.steps.append(Step(n, calls))
         self.kinds = [kind_of(v.shape, shape) for v in self.values]
         self.outs = [target_shape(n, k) for n, k, _ in region.outputs]
-
-    def obstacle(self, dtype: Any) -> str | None:
-        """Why the program cannot run on these arrays, or None. dtype: of the gradient of its head."""
-        if dtype.name not in DTYPES:
-            return "dtypes"
-        for v, kind in zip(self.values, self.kinds, strict=True):
-            if v.dtype != dtype and v.dtype.kind != "b":
-                return "dtypes"
-            if kind is None:
-                return "broadcast"
-            if kind != SCALAR and not v.flags.c_contiguous:
-                return "non-contiguous"
-        return None

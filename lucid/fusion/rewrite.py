@@ -7,14 +7,17 @@ from typing import Any
 
 from ..autograd.node import AccumulateGrad, FuncOp, Node
 from .groups import ChainGroup, Group, RunGroup
-from .guards import refusal
+from .guards import edge_refusal, refusal
 from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, TAILS, Pattern
-from .region import Region, may_pass
+from .region import Region
 from .stats import count_pass, enabled
 
 
 def find_groups(order: Sequence[Node], roots: Sequence[Node], wanted: Any) -> dict[Node, Group] | None:
-    """{first node: group} for what fuses among the nodes of `order`, or None. Called by the engine before each walk."""
+    """{first node: group} for what fuses among the nodes of `order`, or None.
+
+    Called by the engine before each walk.
+    """
     if not enabled():
         return None
     if not _any_large(order):
@@ -28,7 +31,7 @@ def _any_large(order: Sequence[Node]) -> bool:
     # ~50 ns a node: all that the pass costs on a graph of small tensors (bench_fusion: pass).
     for n in order:
         if n.__class__ is FuncOp:
-            saved = n.saved  # type: ignore[attr-defined]
+            saved = n.saved
             if saved:
                 a = saved[0].array
                 if a is not None and a.size >= MIN_SIZE:
@@ -50,7 +53,9 @@ def consumers_of(order: Sequence[Node], roots: Sequence[Node]) -> dict[Node, int
 
 
 def match(order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any = None) -> dict[Node, Group]:
-    """The groups among the nodes of `order`. report: called with (node, guard's name) for each refusal (`explain`)."""
+    """The groups among the nodes of `order`. report: called with (node, guard's name) for
+    each refusal (`explain`).
+    """
     counts = consumers_of(order, roots)
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
@@ -67,7 +72,7 @@ def match(order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any
     for n in order:
         if n.__class__ is not FuncOp or n in taken or (n.hooks is not None and n.hooks.post):
             continue
-        group = _chain_at(n, free) or _run_at(n, free)  # type: ignore[arg-type]
+        group = _chain_at(n, free) or _run_at(n, free)
         if group is not None:
             groups[n] = group
             taken.update(group.parts)
@@ -89,14 +94,21 @@ def _follow(n: FuncOp, pattern: Pattern, free: Any) -> tuple[FuncOp, ...] | None
     nodes = [n]
     for name in pattern.chain[1:]:
         edges = [e for e in nodes[-1].edges if e is not None]
-        if len(edges) != 1 or edges[0].__class__ is not FuncOp or edges[0].plan.op.name != name or not free(edges[0], 1):  # type: ignore[attr-defined]
+        if (
+            len(edges) != 1
+            or edges[0].__class__ is not FuncOp
+            or edges[0].plan.op.name != name
+            or not free(edges[0], 1)
+        ):
             return None
-        nodes.append(edges[0])  # type: ignore[arg-type]
+        nodes.append(edges[0])
     return tuple(nodes)
 
 
 def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
-    """The maximal run of pointwise (and row by row) nodes below `head`, each with its single consumer in the run."""
+    """The maximal run of pointwise (and row by row) nodes below `head`, each with its
+    single consumer in the run.
+    """
     if not joins(head):
         return None
     nodes, stack = [head], [head]
@@ -105,33 +117,45 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
     while stack:
         n = stack.pop()
         for k, e in enumerate(n.edges):
-            if e.__class__ is not FuncOp or not joins(e) or e.F is not head.F or not may_pass(n, k):  # type: ignore[union-attr]
+            if e.__class__ is not FuncOp or not joins(e) or edge_refusal(head, n, k, e) is not None:
                 if e is not None:
                     blocked.add(e)
                 continue
-            edges[e] = edges.get(e, 0) + 1  # type: ignore[index, arg-type]
+            edges[e] = edges.get(e, 0) + 1
             # Asked again at each edge: `b * b` leads to b twice, and b joins at the second.
-            if e not in blocked and free(e, edges[e]):  # type: ignore[index]
-                nodes.append(e)  # type: ignore[arg-type]
-                stack.append(e)  # type: ignore[arg-type]
+            if e not in blocked and free(e, edges[e]):
+                nodes.append(e)
+                stack.append(e)
     nodes.sort(key=lambda n: -n.sequence_nr)
     region = Region(nodes)
     work = sum(not passes_on(n) for n in nodes)
-    # `x + f(y)`: what lies behind the sum is a run of its own, which may end in a `linear`; the sum hands its gradient on for nothing.
+    # `x + f(y)`: what lies behind the sum is a run of its own, which may end in a `linear`; the sum hands its
+    # gradient on for nothing.
     if passes_on(head) and any(e not in region.members for e in head.edges):
         return None
-    # One formula before a `linear` saves a launch on CUDA; on the CPU the sweep only adds a copy (bench_fusion: linear + relu).
+    # One formula before a `linear` saves a launch on CUDA; on the CPU the sweep only adds a copy
+    # (bench_fusion: linear + relu).
     if len(region.outputs) == 1 and (work >= MIN_RUN or work and head.F.backend.name == "cuda"):
         n, k, e = region.outputs[0]
-        if e.__class__ is FuncOp and e.plan.op.name in TAILS and may_pass(n, k) and free(e, 1):  # type: ignore[attr-defined]
-            return RunGroup(Region(nodes, e))  # type: ignore[arg-type]
+        if (
+            e.__class__ is FuncOp
+            and e.plan.op.name in TAILS
+            and edge_refusal(head, n, k, e) is None
+            and free(e, 1)
+        ):
+            return RunGroup(Region(nodes, e))
     return RunGroup(region) if work >= MIN_RUN else None
 
 
 def joins(n: FuncOp) -> bool:
-    """Whether a node may stand in a run: its derivative looks at one element, or at one element and its row."""
+    """Whether a node may stand in a run: its derivative looks at one element, or at one element and its row.
+    """
     name = n.plan.op.name
-    return n.plan.pointwise or name in MASKS or name in ROW_OPS and bool(n.saved) and n.static[-1] in (-1, n.saved[0].array.ndim - 1)  # type: ignore[index]
+    if n.plan.pointwise or name in MASKS:
+        return True
+    if name not in ROW_OPS or not n.saved:
+        return False
+    return n.static[-1] in (-1, n.saved[0].array.ndim - 1)
 
 
 def passes_on(n: FuncOp) -> bool:

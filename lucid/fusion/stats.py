@@ -7,7 +7,9 @@ import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-_enabled: ContextVar[bool] = ContextVar("lucid_fusion", default=os.environ.get("LUCID_FUSION", "1") not in ("0", "off", "false"))
+_enabled: ContextVar[bool] = ContextVar(
+    "lucid_fusion", default=os.environ.get("LUCID_FUSION", "1") not in ("0", "off", "false")
+)
 
 
 class enabled:
@@ -39,7 +41,8 @@ class enabled:
 class Stats:
     """Counts since the last `reset_stats()`.
 
-    passes: backward calls looked at. groups: groups found. fused: groups that ran as one. fell_back: groups whose parts ran one by one, by reason.
+    passes: backward calls looked at. groups: groups found. fused: groups that ran as one. fell_back: groups
+    whose parts ran one by one, by reason.
     absorbed: nodes that groups ran in place of. by_name: fused runs by the group's name.
     """
 
@@ -58,7 +61,14 @@ _lock = threading.Lock()
 def stats() -> Stats:
     """The counts so far (a copy)."""
     with _lock:
-        return Stats(_stats.passes, _stats.groups, _stats.fused, _stats.absorbed, dict(_stats.fell_back), dict(_stats.by_name))
+        return Stats(
+            _stats.passes,
+            _stats.groups,
+            _stats.fused,
+            _stats.absorbed,
+            dict(_stats.fell_back),
+            dict(_stats.by_name),
+        )
 
 
 def reset_stats() -> None:

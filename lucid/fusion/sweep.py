@@ -12,8 +12,9 @@ from .body import Body, finished, row_index
 from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
-# Elements per block: 512 KB of float32, so that a formula's temporaries stay in cache and a thread holds the interpreter lock
-# rarely enough for two to pay (five operations on 10M elements: 14.7 ms in blocks of 64k on one thread, 14.8 on two; of 128k 15.6 and 9.2).
+# Elements per block: 512 KB of float32, so that a formula's temporaries stay in cache and a thread holds the
+# interpreter lock rarely enough for two to pay (five operations on 10M elements: 14.7 ms in blocks of 64k on
+# one thread, 14.8 on two; of 128k 15.6 and 9.2).
 BLOCK = 131_072
 # Below this a second thread costs more than it brings (hand-over of the interpreter lock).
 THREADED = 8 * BLOCK
@@ -37,14 +38,19 @@ def pool() -> Any:
 class Sweep:
     """One execution of a body: its inputs as [rows, width] views, the outputs, and partial sums per thread.
 
-    wanted: positions of the results to compute. Where nothing lies along rows or columns alone the region is one row, cut into blocks.
+    wanted: positions of the results to compute. Where nothing lies along rows or columns alone the region is
+    one row, cut into blocks.
     """
 
     def __init__(self, body: Body, wanted: list[int], F: Any) -> None:
         self.body, self.F, self.wanted = body, F, wanted
         every = body.out_kinds()
         self.kinds = [every[i] for i in wanted]
-        self.flat = not body.shape or not body.trace.row_sums() and all(k in (FULL, SCALAR) for k in (*body.kinds, *self.kinds))
+        self.flat = (
+            not body.shape
+            or not body.trace.row_sums()
+            and all(k in (FULL, SCALAR) for k in (*body.kinds, *self.kinds))
+        )
         self.width = body.size if self.flat else body.shape[-1]
         self.rows = 1 if self.flat else body.size // max(self.width, 1)
         self.inputs = [self._place(v, k) for v, k in zip(body.inputs, body.kinds, strict=True)]
@@ -54,7 +60,10 @@ class Sweep:
         axes = {FULL: "c" if self.flat else "cr", ROW: "c", COLUMN: "r", SCALAR: ""}
         self.code = compiled(
             body.trace,
-            [axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r" for v, k in zip(body.inputs, body.kinds, strict=True)],
+            [
+                axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r"
+                for v, k in zip(body.inputs, body.kinds, strict=True)
+            ],
             [low and v.dtype == body.dtype for v in body.inputs],
             axes[FULL],
             [body.results[i] for i in wanted],
@@ -113,11 +122,16 @@ class Sweep:
         if k in self.index:
             rows = self.index[k][i:j]
             first = rows[0]
-            return v[first : first + j - i] if np.array_equal(rows, np.arange(first, first + j - i)) else v[rows]
+            return (
+                v[first : first + j - i] if np.array_equal(rows, np.arange(first, first + j - i)) else v[rows]
+            )
         return v[i:j] if v.ndim and (self.flat or v.shape[0] == self.rows) else v
 
     def _add(self, found: Any, shape: tuple[int, ...], sums: dict[int, Any]) -> None:
-        """Nothing; adds a block's results that are wanted as sums. COLUMN sums of different blocks are different elements."""
+        """Nothing; adds a block's results that are wanted as sums.
+
+        COLUMN sums of different blocks are different elements.
+        """
         for k, r in zip((k for k, kind in enumerate(self.kinds) if kind != FULL), found, strict=True):
             r = np.asarray(r)
             kind = self.kinds[k]

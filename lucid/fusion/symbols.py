@@ -1,7 +1,8 @@
 """Formulas on symbols: the same derivative, as an expression in CUDA.
 
-A `Symbol` stands for one element of an array, held in a register as accum_t (or bool). Operators and `F.<op>` on symbols append a line to a `Trace`
-and return the symbol of its result; a formula that asks for something without a CUDA form raises `NoCudaForm`, and the group runs its parts one by one.
+A `Symbol` stands for one element of an array, held in a register as accum_t (or bool). Operators and `F.<op>`
+on symbols append a line to a `Trace` and return the symbol of its result; a formula that asks for something
+without a CUDA form raises `NoCudaForm`, and the group runs its parts one by one.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..ops.registry import OPS
+from ..storage.backend import backend_of
 
 
 class NoCudaForm(Exception):
     """An op, or a use of one, for which there is no CUDA expression."""
 
 
-# Op -> expression; {0}, {1}, ... are its tensors, {name} its static arguments. Functions end in an underscore: overloads for float and
-# double, from lucid.cuh and from the prelude in cuda.py, so that no float32 kernel computes in float64.
+# Op -> expression; {0}, {1}, ... are its tensors, {name} its static arguments. Functions end in an
+# underscore: overloads for float and double, from lucid.cuh and from the prelude in cuda.py, so that no
+# float32 kernel computes in float64.
 FORMS: dict[str, str] = {
     "abs": "fabs_({0})",
     "acos": "acos_({0})",
@@ -70,7 +75,9 @@ FORMS: dict[str, str] = {
     "ones_like": "accum_t(1)",
 }
 # Results that are truth values: kept as bool, so that `g * (out > 0)` and a choice both read well.
-BOOLEAN = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or", "logical_not"))
+BOOLEAN = frozenset(
+    ("eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or", "logical_not")
+)
 # The sum of an element's row, one number for the row: what softmax's derivative needs besides its element.
 ROW_SUM = "row_sum"
 # On real elements these are their argument.
@@ -88,18 +95,22 @@ def literal(value: Any) -> str:
     if math.isinf(value):
         return "NEG_INF" if value < 0 else "(-NEG_INF)"
     # hex floats are exact; the cast keeps float64 arithmetic out of float32 kernels.
-    return f"accum_t({float(value)!r}f)" if abs(value) < 3e38 and float(value) == _float32(value) else f"accum_t({float(value)!r})"
+    return (
+        f"accum_t({float(value)!r}f)"
+        if abs(value) < 3e38 and float(value) == _float32(value)
+        else f"accum_t({float(value)!r})"
+    )
 
 
 def _float32(value: float) -> float:
-    import numpy as np
     return float(np.float32(value))
 
 
 class Trace:
     """What formulas computed on symbols: one constant per result, in order; equal expressions share one.
 
-    lines: as CUDA source. steps: the same as (result's name, op's name or a function, arguments, static arguments), for `numpy_code`.
+    lines: as CUDA source. steps: the same as (result's name, op's name or a function, arguments, static
+    arguments), for `numpy_code`.
     """
 
     __slots__ = ("lines", "steps", "boolean", "device", "_names")
@@ -112,7 +123,14 @@ class Trace:
         self.boolean: set[str] = set()
         self._names: dict[str, Symbol] = {}
 
-    def let(self, expression: str, boolean: bool = False, op: Any = None, args: tuple[Any, ...] = (), statics: dict[str, Any] | None = None) -> Symbol:
+    def let(
+        self,
+        expression: str,
+        boolean: bool = False,
+        op: Any = None,
+        args: tuple[Any, ...] = (),
+        statics: dict[str, Any] | None = None,
+    ) -> Symbol:
         """The symbol of an expression, which is `op` of `args`."""
         found = self._names.get(expression)
         if found is None:
@@ -137,9 +155,14 @@ class Trace:
         return [(name, args[0]) for name, op, args, _ in self.steps if op == ROW_SUM]
 
     def apply(self, function: Any, *args: Any) -> Symbol:
-        """The symbol of a function's result that has no CUDA form: `function(F, *args)` on arrays. For the CPU."""
+        """The symbol of a function's result that has no CUDA form: `function(F, *args)` on arrays.
+
+        For the CPU.
+        """
         texts = ", ".join(a.text if isinstance(a, Symbol) else repr(a) for a in args)
-        return self.let(f"{getattr(function, '__name__', 'f')}@{id(function)}({texts})", False, function, args)
+        return self.let(
+            f"{getattr(function, '__name__', 'f')}@{id(function)}({texts})", False, function, args
+        )
 
 
 class Symbol:
@@ -246,18 +269,47 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
         return args[0]
     if name == "mul" and len(args) == 2:
         x, y = args if isinstance(args[0], Symbol) else args[::-1]
-        if isinstance(y, float) and y == 1 and isinstance(x, Symbol) and x.text not in trace.boolean and x.dtype.kind == "f":
+        if (
+            isinstance(y, float)
+            and y == 1
+            and isinstance(x, Symbol)
+            and x.text not in trace.boolean
+            and x.dtype.kind == "f"
+        ):
             return x
     form, op = FORMS.get(name), OPS[name]
     named = {p.name: p.default for p in op.parameters if p.default is not p.empty}
     named |= dict(zip((p.name for p in op.parameters), args, strict=False)) | statics
+    tensors = [named[t] for t in op.tensors if t in named]
+    if (
+        tensors
+        and op.pointwise
+        and not any(isinstance(v, Symbol) for v in tensors)
+        and all(isinstance(v, (int, float)) for v in tensors)
+    ):
+        # A constant: computed here, in float64.
+        return getattr(backend_of("cpu").F, name)(
+            **{k: np.asarray(v) if k in op.tensors else v for k, v in named.items()}
+        ).item()
+    if name == "where" and isinstance(tensors[0], (bool, int, float)):
+        return tensors[1] if tensors[0] else tensors[2]
     if form is None:
         if trace.device != "cpu" or not op.pointwise or op.variadic or len(op.outputs) > 1:
             raise NoCudaForm(f"op {name}")
-        form = f"{name}@({', '.join(f'{k}={v.text if isinstance(v, Symbol) else repr(v)}' for k, v in named.items())})".replace("{", "{{").replace("}", "}}")
-    texts = {k: v.text if isinstance(v, Symbol) else literal(v) for k, v in named.items() if isinstance(v, (Symbol, int, float))}
-    return trace.let(form.format(*[texts[t] for t in op.tensors], **texts), name in BOOLEAN, name,
-                     tuple(named[t] for t in op.tensors), {k: v for k, v in named.items() if k not in op.tensors})
+        listed = (f"{k}={v.text if isinstance(v, Symbol) else repr(v)}" for k, v in named.items())
+        form = f"{name}@({', '.join(listed)})".replace("{", "{{").replace("}", "}}")
+    texts = {
+        k: v.text if isinstance(v, Symbol) else literal(v)
+        for k, v in named.items()
+        if isinstance(v, (Symbol, int, float))
+    }
+    return trace.let(
+        form.format(*[texts[t] for t in op.tensors], **texts),
+        name in BOOLEAN,
+        name,
+        tuple(named[t] for t in op.tensors),
+        {k: v for k, v in named.items() if k not in op.tensors},
+    )
 
 
 class SymbolNamespace:
@@ -268,7 +320,11 @@ class SymbolNamespace:
 
     def within(self, x: Any, v: Any, w: Any, low: float, high: float) -> Any:
         """v where low < x < high or x is NaN, else w."""
-        outside = x <= low if math.isinf(high) and high > 0 else call(self._trace, "logical_or", x <= low, x >= high)
+        outside = (
+            x <= low
+            if math.isinf(high) and high > 0
+            else call(self._trace, "logical_or", x <= low, x >= high)
+        )
         return call(self._trace, "where", outside, w, v)
 
     def sum(self, x: Any, dim: Any = None, keepdim: bool = False) -> Any:

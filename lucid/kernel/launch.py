@@ -1,9 +1,9 @@
-"""Launching: the arguments of a kernel checked against its row in `specs`, made NumPy scalars, and queued on
-the current stream.
-"""
+"""Launching: a kernel's arguments are checked against its row in `specs`, made NumPy scalars, and queued."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +12,8 @@ import numpy as np
 from ..errors import KernelError
 from . import loader
 from .specs import KERNELS, Argument, Kernel
+
+Check = Callable[[tuple[Any, ...], dict[str, int]], tuple[Any, ...]]
 
 NULL = np.uintp(0)
 _SCALARS = {"i32": np.int32, "i64": np.int64, "u64": np.uint64}
@@ -37,17 +39,18 @@ def accumulator(dtype: Any) -> Any:
 
 
 class Launcher:
-    """Queues kernels on one device. Called with a kernel's name, launch shape and arguments; see `calls` for
-    what to call it with.
+    """Queues kernels on one device: called with a kernel's name, launch shape and arguments (see `calls`).
 
     Raises KernelError, before anything is queued, when an array has another dtype, device or size than the
-    kernel reads, is not C-contiguous or not
-    aligned, or a number does not fit; `Unavailable` when the kernel does not compile.
+    kernel reads, is not C-contiguous or not aligned, or a number does not fit; `Unavailable` when the kernel
+    does not compile.
     """
 
     def __init__(self, backend: Any) -> None:
         self.backend, self.xp = backend, backend.xp
         self.sms = int(backend.properties()["multiProcessorCount"])
+        self._index = backend.index
+        self._ready: dict[Any, tuple[Any, Check]] = {}
 
     def __call__(
         self,
@@ -59,24 +62,26 @@ class Launcher:
         defines: tuple[str, ...] = (),
         **sizes: int,
     ) -> None:
-        kernel = KERNELS[name]
-        found = loader.function(self.backend, name, dtype.name, (*kernel.defines, *defines))
-        found(
-            grid,
-            block,
-            prepare(
-                kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, self.backend.ndarray
-            ),
-        )
+        key = (name, dtype, defines)
+        ready = self._ready.get(key)
+        if ready is None:
+            kernel = KERNELS[name]
+            found = loader.function(self.backend, name, dtype.name, (*kernel.defines, *defines))
+            check = checker(
+                kernel, dtype, "LUCID_SCALAR" in defines, tuple(sizes), self.address, self.backend.ndarray
+            )
+            ready = self._ready[key] = found, check
+        ready[0](grid, block, ready[1](args, sizes))
 
     def address(self, x: Any) -> int:
         """The device address of an array; KernelError when it lies on another device."""
-        if x.device.id != self.backend.index:
+        data = x.data
+        if data.device_id != self._index:
             raise KernelError(
-                f"kernel: expected an array on {self.backend.device}, got one on cuda:{x.device.id}; move "
+                f"kernel: expected an array on {self.backend.device}, got one on cuda:{data.device_id}; move "
                 "it with .to()"
             )
-        return int(x.data.ptr)
+        return int(data.ptr)
 
     def empty(self, shape: Any, dtype: Any) -> Any:
         """An uninitialised array on the device."""
@@ -100,6 +105,67 @@ def launcher(backend: Any) -> Launcher:
     if found is None:
         found = _launchers[backend] = Launcher(backend)
     return found
+
+
+def checker(
+    kernel: Kernel, dtype: Any, scalar: bool, extra: tuple[str, ...], address: Any, ndarray: type
+) -> Check:
+    """A function (args, sizes) -> arguments as `prepare` gives them, generated for one kernel and dtype.
+
+    One condition, without loops and dictionaries, says whether all is well; when it does not hold, `prepare`
+    says what is wrong. extra: the names in `sizes`.
+    """
+    names = [f"a_{a.name}" for a in kernel.parsed]
+    known = {a.name: f"a_{a.name}" for a in kernel.parsed if a.size is None}
+    known |= {name: f"sizes[{name!r}]" for name in extra}
+    conditions, results, aligned = [], [], []
+    for a, name in zip(kernel.parsed, names, strict=True):
+        if a.size is None:
+            results.append(f"wide.type({name})" if a.kind == "A" else f"{a.kind}({name})")
+            if a.kind != "A":
+                bits = _BITS[_SCALARS[a.kind]]
+                conditions.append(f"{-(1 << bits) if a.kind != 'u64' else 0} <= {name} < {1 << bits}")
+            continue
+        results.append(f"NULL if {name} is None else {name}" if a.optional else name)
+        own = {"T": "dtype", "A": "wide"}.get(a.kind)
+        condition = f"isinstance({name}, ndarray) and {name}.flags.c_contiguous and "
+        condition += f"{name}.dtype == {own}" if own else f"{name}.dtype in of_{a.kind}"
+        words = set(re.findall(r"[A-Za-z_]\w*", a.size)) - {"if", "else"}
+        if words <= set(known):
+            size = re.sub(r"[A-Za-z_]\w*", lambda m: known.get(m[0], m[0]), a.size)
+            condition += f" and {name}.size == ({size})"
+        conditions.append(f"({name} is None or {condition})" if a.optional else condition)
+        if kernel.vector and not scalar and a.kind == "T":
+            aligned.append(
+                f"(0 if {name} is None else address({name}))" if a.optional else f"address({name})"
+            )
+        else:
+            conditions.append(
+                f"({name} is None or address({name}) >= 0)" if a.optional else f"address({name}) >= 0"
+            )
+    if aligned:
+        conditions.append(f"not ({' | '.join(aligned)}) & 15")
+    source = (
+        f"def check(args, sizes):\n    if len(args) != {len(names)}: return slow(args, sizes)\n"
+        f"    {', '.join(names)}, = args\n    if not ({' and '.join(conditions)}): return slow(args, sizes)\n"
+        f"    return ({', '.join(results)},)\n"
+    )
+
+    def slow(args: tuple[Any, ...], sizes: dict[str, int]) -> tuple[Any, ...]:
+        return prepare(kernel, args, dtype, scalar, sizes, address, ndarray)
+
+    scope = {
+        "slow": slow,
+        "dtype": dtype,
+        "wide": accumulator(dtype),
+        "ndarray": ndarray,
+        "address": address,
+        "NULL": NULL,
+        **_SCALARS,
+        **{f"of_{kind}": tuple(map(np.dtype, names_)) for kind, names_ in _ARRAYS.items()},
+    }
+    exec(compile(source, f"<lucid check {kernel.name}>", "exec"), scope)
+    return scope["check"]
 
 
 def prepare(
@@ -183,7 +249,7 @@ def _check_array(
             "a kernel sees only the address"
         )
     try:
-        size = eval(argument.size, {}, names)
+        size = eval(str(argument.size), {}, names)
     except NameError:
         return
     if value.size != size:

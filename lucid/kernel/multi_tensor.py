@@ -24,9 +24,8 @@ class MultiTensor:
     Numbers that change from step to step (learning rate, step) lie in device arrays of fixed address, so a
     captured graph can be replayed with new ones.
 
-    >>> step = MultiTensor(launch, "adam")                                               # doctest: +SKIP
-    >>> step(params, grads, exp_avg, exp_avg_sq, step=1, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8)    #
-    doctest: +SKIP
+    >>> step = MultiTensor(launch, "sgd")  # doctest: +SKIP
+    >>> step(params, grads, step=1, lr=0.1)  # doctest: +SKIP
     """
 
     def __init__(self, launch: Any, name: str) -> None:

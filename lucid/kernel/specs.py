@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh")
@@ -34,11 +33,11 @@ _ARGUMENT = re.compile(r"(\*?)(\w+)(\??) (T|A|W|u8|i32|i64|u64)(?:\[([^\]]*)\])?
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter: `size` is the code of its number of elements, None for a scalar."""
+    """One parameter: `size` is an expression for its number of elements, None for a scalar."""
 
     name: str
     kind: str
-    size: Any
+    size: str | None
     written: bool
     optional: bool
 
@@ -72,8 +71,7 @@ class Kernel:
             m = _ARGUMENT.fullmatch(part)
             if m is None:
                 raise ValueError(f"kernel {self.name}: cannot read the argument {part!r}")
-            size = None if m[5] is None else compile(m[5], f"<{self.name}.{m[2]}>", "eval")
-            parsed.append(Argument(m[2], m[4], size, bool(m[1]), bool(m[3])))
+            parsed.append(Argument(m[2], m[4], m[5], bool(m[1]), bool(m[3])))
         object.__setattr__(self, "parsed", tuple(parsed))
 
     def traffic(self, dtype: str, **sizes: int) -> int:

@@ -19,11 +19,14 @@ from ..kernel.specs import FLOATS
 from ..storage import deferred
 from ..storage.backend import backend_of
 from ..storage.device import Device
+from ..storage.dtype import as_dtype
 from .bounds import waits_not
 from .loss import check_reduction
 from .registry import OPS
 
 _MOST_COLUMNS = 1 << 30
+# A set: the name of a dtype takes NumPy a microsecond to make.
+_FLOATS = frozenset(map(as_dtype, FLOATS))
 _launch_on: dict[int, Launcher] = {}
 
 
@@ -34,12 +37,12 @@ def launch_for(*arrays: Any) -> Launcher | None:
     symbols.
     """
     first = arrays[0]
-    if getattr(type(first), "flags", None) is None or first.dtype.name not in FLOATS:
+    if getattr(type(first), "flags", None) is None or first.dtype not in _FLOATS:
         return None
     for x in arrays:
         if x is not None and (x.dtype != first.dtype or not x.size or not x.flags.c_contiguous):
             return None
-    index = first.device.id
+    index = first.data.device_id
     found = _launch_on.get(index)
     if found is None:
         found = _launch_on[index] = launcher(backend_of(Device("cuda", index)))

@@ -194,7 +194,10 @@ def test_weights_are_cast_once():
 def test_a_changed_weight_is_cast_anew():
     w, x = lucid.ones(2, 2, requires_grad=True), lucid.ones(1, 2)
     with autocast("cpu"):
+        with lucid.no_grad():
+            assert not (x @ w).requires_grad
         before = x @ w
+        assert before.requires_grad, "the cast made under no_grad was taken"
         with lucid.no_grad():
             frozen = x @ w
             w.mul_(3)

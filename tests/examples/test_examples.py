@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +43,9 @@ def test_learns(example, amp, device, tmp_path):
 
 @pytest.mark.parametrize("amp", ["off", "float16"])
 @pytest.mark.parametrize("example", SMALL, ids=IDS)
-def test_stopped_and_resumed_is_as_never_stopped(example, amp, tmp_path):
+def test_stopped_and_resumed_is_as_never_stopped(example, amp, tmp_path, monkeypatch):
+    # A scale that grows within the run.
+    monkeypatch.setattr(lucid.amp, "GradScaler", partial(lucid.amp.GradScaler, growth_interval=3))
     settings = example.Settings(**SMALL[example], amp=amp)
     whole = common.train(example.build, settings, tmp_path / "a")
 
@@ -55,6 +59,9 @@ def test_stopped_and_resumed_is_as_never_stopped(example, amp, tmp_path):
     expected = weights(whole)
     for name, array in weights(rest).items():
         assert (array == expected[name]).all(), name
+    states = [lucid.load(tmp_path / name / common.CHECKPOINT)["state"] for name in "ab"]
+    assert states[0]["scaler"] == states[1]["scaler"] and states[0]["schedule"] == states[1]["schedule"]
+    assert amp == "off" or states[0]["scaler"]["scale"] > 2**16
     for a, b in zip(whole.history, rest.history, strict=True):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
@@ -140,8 +147,6 @@ def test_own_text(tmp_path):
 def test_killed_at_random_moments():
     spec = importlib.util.spec_from_file_location("kill_resume", Path(__file__).with_name("kill_resume.py"))
     module = importlib.util.module_from_spec(spec)
-    import sys
-
     sys.modules["kill_resume"] = module
     spec.loader.exec_module(module)
     trials, _ = module.run(trials=3)

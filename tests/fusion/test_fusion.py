@@ -15,7 +15,9 @@ from lucid.autograd.record import RECORDED as F
 from lucid.errors import LucidError, SavedValueError
 from lucid.fusion import guards, rewrite
 from lucid.fusion.patterns import PATTERNS, Pattern, check
-from lucid.ops.registry import OPS
+from lucid.fusion.region import Program
+from lucid.ops.registry import OPS, RawNamespace
+from lucid.storage.storage import Storage
 
 pytestmark = pytest.mark.usefixtures("small")
 RNG = np.random.default_rng(0)
@@ -278,11 +280,96 @@ def test_errors_inside_a_group_name_its_parts(device, monkeypatch):
     x, a, b, c = graph(device)
     from lucid.fusion.groups import RunGroup
 
-    def fail(self, program, g):
+    def fail(self, program, g, pending):
         raise ValueError("boom")
     monkeypatch.setattr(RunGroup, "_sweep", fail)
     with pytest.raises(ValueError, match=r"fused MulBackward \+ TanhBackward \+ MulBackward: boom"):
         c.sum().backward()
+
+
+def members(root):
+    return {n for g in groups_of(root).values() for n in g.parts}
+
+
+def without(monkeypatch, table, guard):
+    kept = tuple(g for g in getattr(guards, table) if g.__name__ != guard)
+    assert len(kept) == len(getattr(guards, table)) - 1
+    monkeypatch.setattr(guards, table, kept)
+
+
+def test_nodes_of_another_device_are_refused(device, monkeypatch):
+    x, a, b, c = graph(device)
+    b.edge.F = RawNamespace(b.edge.F.backend)
+    assert b.edge not in members(c)
+    without(monkeypatch, "EDGE_GUARDS", "same_device")
+    assert b.edge in members(c)
+
+
+def test_hidden_broadcasts_are_refused(device, monkeypatch):
+    x, y = (lucid.tensor(arr(*s), device=device, requires_grad=True) for s in ((5,), (6, 5)))
+    t = x.tanh()
+    z = (t * y).exp()
+    assert t.edge not in members(z)
+    z.sum().backward()
+    expected = (host(z) * host(y)).sum(0) * (1 - host(t) ** 2)
+    np.testing.assert_allclose(host(x.grad), expected)
+    t = x.tanh()
+    z = (t * y).exp()
+    without(monkeypatch, "EDGE_GUARDS", "same_shape")
+    assert t.edge in members(z)
+    x.grad = None
+    z.sum().backward()
+    assert x.grad.shape != (5,)
+
+
+def test_changes_of_dtype_are_refused(device, monkeypatch):
+    x = lucid.tensor(arr(6, 5), device=device, dtype="float32", requires_grad=True)
+    a = -x
+    b = a.to("float64")
+    c = -b
+    assert a.edge not in members(c) and b.edge not in members(c)
+    g, = Engine.grad(c, np.ones((6, 5)), [a])
+    assert g.dtype == lucid.float32
+    without(monkeypatch, "EDGE_GUARDS", "no_cast")
+    c = -(-x).to("float64")
+    assert len(members(c)) == 3
+
+
+@pytest.mark.parametrize(("guard", "make"), [
+    ("same_dtype", lambda a: a.astype("float32")),
+    ("broadcasts", lambda a: np.ones((4, 5))),
+    ("contiguous", lambda a: np.asfortranarray(a)),
+])
+def test_arrays_that_do_not_fit_are_refused(device, guard, make, monkeypatch):
+    x, a, b, c = graph(device)
+    backend = b.edge.F.backend
+    storage = Storage(backend.asarray(make(host(b))), backend)
+    if guard == "contiguous" and device == "cuda":
+        storage = Storage(backend.asarray(np.ascontiguousarray(host(b).T)).T, backend)
+    b.edge.saved = (storage,)
+    group = groups_of(c)[c.edge]
+    if guard != "broadcasts":
+        group.run(backend.asarray(np.ones((6, 5))), {})
+        assert fusion.stats().fell_back == {guard: 1} and not fusion.stats().fused
+    program = Program(group.region, (6, 5), device)
+    refused = lambda: guards.array_refusal(program.values, program.kinds, (6, 5), np.dtype("float64"), device)
+    assert refused() == guard
+    without(monkeypatch, "ARRAY_GUARDS", guard)
+    assert refused() != guard
+
+
+def test_a_mask_of_three_ranges_has_no_place_in_a_kernel(device):
+    v = np.ones((2, 1, 3, 1, 2, 8), bool)
+    refused = guards.array_refusal([v], ["repeat"], (2, 2, 3, 2, 2, 8), np.dtype("float32"), device)
+    assert refused == ("broadcasts" if device == "cuda" else None)
+    m = lucid.tensor(RNG.random(v.shape) > 0.5, device=device)
+    both(lambda x: (x * 2.0).masked_fill(m, 0.0).tanh(), [arr(2, 2, 3, 2, 2, 8)], device)
+
+
+def test_complex_graphs_run_unfused(device):
+    x = lucid.tensor(arr(6, 5) + 1j, device=device, requires_grad=True)
+    (x * 2.0).exp().backward(lucid.ones(6, 5, dtype="complex128", device=device))
+    assert fusion.stats().fused == 0
 
 
 # ---- control ----
@@ -348,42 +435,3 @@ def test_user_patterns(device):
         check(Pattern("x", ("sin", "prelu"), run))
     with pytest.raises(LucidError, match="several outputs"):
         check(Pattern("x", ("sin", next(name for name, op in OPS.items() if len(op.diff) > 1)), run))
-
-
-# ---- fuse ----
-
-def test_fuse_decorator(device):
-    @fusion.fuse
-    def f(x, y, k):
-        return (x * y).tanh() * k + y
-
-    x, y = (lucid.tensor(arr(300, 400), device=device, requires_grad=True) for _ in range(2))
-    s = lucid.tensor(0.3, dtype="float64", device=device, requires_grad=True)
-    out = f(x, y, 2.0) * f(x, s, 1.0)
-    seed = lucid.tensor(arr(300, 400), device=device)
-    out.backward(seed)
-    got = [host(t.grad) for t in (x, y, s)]
-    for t in (x, y, s):
-        t.grad = None
-    g = f.__wrapped__
-    (g(x, y, 2.0) * g(x, s, 1.0)).backward(seed)
-    for a, t in zip(got, (x, y, s), strict=True):
-        np.testing.assert_allclose(a, host(t.grad), rtol=1e-9, atol=1e-10)
-
-
-def test_fuse_to_second_order_and_errors():
-    @fusion.fuse
-    def bell(x):
-        return (-x * x).exp()
-
-    x = lucid.tensor([0.3, -1.0], dtype="float64", requires_grad=True)
-    assert lucid.autograd.gradcheck(bell, x) and lucid.autograd.gradgradcheck(bell, x)
-
-    @fusion.fuse
-    def total(x, y=None):
-        return x.sum().reshape(1, 1)
-
-    with pytest.raises(Exception, match="one shape"):
-        fusion.fuse(lambda a, b: a + b)(lucid.ones(3), lucid.ones(2))
-    with pytest.raises(Exception, match="only pointwise functions"):
-        fusion.fuse(lambda a: a[:2])(lucid.ones(5))

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from lucid.kernel import loader
-from lucid.kernel.launch import prepare
+from lucid.kernel.launch import checker, prepare
 from lucid.kernel.specs import KERNELS
 from lucid.storage.dtype import as_dtype
 from lucid.testing import cusim
@@ -70,7 +70,11 @@ class Sim:
         )
         self.used.add((name, dtype.name, macros))
         self.launches.append(name)
-        values = prepare(kernel, args, dtype, "LUCID_SCALAR" in defines, sizes, self.address, np.ndarray)
+        scalar = "LUCID_SCALAR" in defines
+        values = prepare(kernel, args, dtype, scalar, sizes, self.address, np.ndarray)
+        fast = checker(kernel, dtype, scalar, tuple(sizes), self.address, np.ndarray)(args, sizes)
+        for a, b in zip(values, fast, strict=True):
+            assert a is b or (type(a) is type(b) and a == b)
         module(kernel.file, dtype.name, macros, self.mode, self.coverage).launch(
             kernel.entry, grid, block, values, order=self.order, seed=self.seed, memory=self.memory
         )

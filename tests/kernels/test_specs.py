@@ -9,7 +9,7 @@ import pytest
 
 from lucid.errors import KernelError
 from lucid.kernel import calls, loader
-from lucid.kernel.launch import NULL, Launcher, accumulator, prepare
+from lucid.kernel.launch import NULL, Launcher, accumulator, checker, prepare
 from lucid.kernel.specs import FLOATS, KERNELS
 from tests.kernels.sim import Sim, device, module, normal
 
@@ -136,8 +136,12 @@ def test_arguments_become_what_the_kernel_takes():
     ),
 )
 def test_what_a_kernel_cannot_take_is_refused(args, message):
+    given = args(normal(8, "float32"))
     with pytest.raises(KernelError, match=message):
-        _prepare("copy", args(normal(8, "float32")))
+        _prepare("copy", given)
+    fast = checker(KERNELS["copy"], np.dtype("float32"), False, (), lambda x: x.ctypes.data, np.ndarray)
+    with pytest.raises(KernelError, match=message):
+        fast(given, {})
 
 
 def test_numbers_that_do_not_fit_are_refused():

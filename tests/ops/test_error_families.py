@@ -73,9 +73,100 @@ def test_dim_out_of_range(name):
 
 # Other names, activations and special functions, which hand their tensor to an op.
 HANDED_ON = (
-    ["absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argwhere", "bitwise_left_shift", "bitwise_right_shift", "clone", "diagflat", "fill", "fix", "float_power", "greater", "greater_equal", "igamma", "igammac", "less", "less_equal", "multiply", "negative", "nonzero", "not_equal", "prelu", "ravel", "rsub", "spmm", "swapdims", "true_divide"]
-    + [f"nn.functional.{n}" for n in ["celu", "elu", "hardshrink", "hardsigmoid", "hardswish", "leaky_relu", "logsigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"]]
-    + [f"special.{n}" for n in ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i1", "i1e", "log1p", "log_ndtr", "logit", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "ndtr", "psi", "round", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "sinc", "spherical_bessel_j0"]]
+    [
+        "absolute",
+        "arccos",
+        "arccosh",
+        "arcsin",
+        "arcsinh",
+        "arctan",
+        "arctan2",
+        "arctanh",
+        "argwhere",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+        "clone",
+        "diagflat",
+        "fill",
+        "fix",
+        "float_power",
+        "greater",
+        "greater_equal",
+        "igamma",
+        "igammac",
+        "less",
+        "less_equal",
+        "multiply",
+        "negative",
+        "nonzero",
+        "not_equal",
+        "prelu",
+        "ravel",
+        "rsub",
+        "spmm",
+        "swapdims",
+        "true_divide",
+    ]
+    + [
+        f"nn.functional.{n}"
+        for n in [
+            "celu",
+            "elu",
+            "hardshrink",
+            "hardsigmoid",
+            "hardswish",
+            "leaky_relu",
+            "logsigmoid",
+            "mish",
+            "relu",
+            "relu6",
+            "selu",
+            "sigmoid",
+            "silu",
+            "softplus",
+            "softshrink",
+            "softsign",
+            "tanh",
+            "tanhshrink",
+            "threshold",
+        ]
+    ]
+    + [
+        f"special.{n}"
+        for n in [
+            "bessel_j0",
+            "bessel_j1",
+            "bessel_y0",
+            "bessel_y1",
+            "digamma",
+            "entr",
+            "erf",
+            "erfc",
+            "erfcx",
+            "erfinv",
+            "exp2",
+            "expit",
+            "expm1",
+            "gammaln",
+            "i0",
+            "i1",
+            "i1e",
+            "log1p",
+            "log_ndtr",
+            "logit",
+            "modified_bessel_i0",
+            "modified_bessel_i1",
+            "modified_bessel_k0",
+            "modified_bessel_k1",
+            "ndtr",
+            "psi",
+            "round",
+            "scaled_modified_bessel_k0",
+            "scaled_modified_bessel_k1",
+            "sinc",
+            "spherical_bessel_j0",
+        ]
+    ]
 )
 
 
@@ -96,7 +187,28 @@ def test_functions_refuse_text(name):
 
 # Questions, conversions and other functions whose arguments cannot have a wrong shape, dtype or range.
 NOTHING_WRONG = set(
-    ["asarray", "atleast_1d", "atleast_2d", "atleast_3d", "compile", "conj", "conj_physical", "data_equal", "detach", "equal", "from_dlpack", "is_complex", "is_floating_point", "numel", "real", "resolve_conj", "resolve_neg", "to_dlpack", "utils.dlpack.from_dlpack", "utils.dlpack.to_dlpack"]
+    [
+        "asarray",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "compile",
+        "conj",
+        "conj_physical",
+        "data_equal",
+        "detach",
+        "equal",
+        "from_dlpack",
+        "is_complex",
+        "is_floating_point",
+        "numel",
+        "real",
+        "resolve_conj",
+        "resolve_neg",
+        "to_dlpack",
+        "utils.dlpack.from_dlpack",
+        "utils.dlpack.to_dlpack",
+    ]
 )
 
 

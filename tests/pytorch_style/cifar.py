@@ -1,5 +1,7 @@
 """A residual network with its data loader and schedule, in the style of pytorch-cifar."""
 
+# ruff: noqa: B007, B020
+
 import os
 
 import lucid as torch

@@ -1,4 +1,6 @@
-"""MNIST, VAE, DCGAN, word language model, time sequence, super resolution, actor-critic, in the style of pytorch/examples."""
+"""MNIST, VAE, DCGAN, word model, LBFGS, super resolution, actor-critic, in the style of pytorch/examples."""
+
+# ruff: noqa: B905
 
 import os
 

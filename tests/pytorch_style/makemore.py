@@ -1,5 +1,7 @@
 """Bigrams, a network with batch norm by hand, and a recurrent cell, in the style of makemore."""
 
+# ruff: noqa: B007
+
 import os
 
 import lucid as torch

@@ -1,5 +1,7 @@
 """A GPT that learns to sort, in the style of minGPT."""
 
+# ruff: noqa: B007, UP031
+
 import math
 import os
 from types import SimpleNamespace

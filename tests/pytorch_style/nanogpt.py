@@ -1,5 +1,7 @@
 """A one-block GPT with mixed precision, gradient accumulation and a checkpoint, in the style of nanoGPT."""
 
+# ruff: noqa: B007
+
 import os
 import tempfile
 

@@ -1,5 +1,7 @@
 """Proximal policy optimisation, discrete and continuous, in the style of CleanRL."""
 
+# ruff: noqa: B007, B008
+
 import os
 
 import numpy as np

@@ -1,0 +1,160 @@
+"""Recorded events, their averages as a table, and the Chrome trace."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+SORTS = {
+    "self_time_total": lambda s: -s.self_time,
+    "time_total": lambda s: -s.time,
+    "time_avg": lambda s: -s.time / s.count,
+    "count": lambda s: -s.count,
+    "name": lambda s: s.key,
+}
+# PyTorch's names for the same orders.
+ALIASES = {
+    "self_cpu_time_total": "self_time_total",
+    "cpu_time_total": "time_total",
+    "cpu_time": "time_avg",
+    "self_cuda_time_total": "self_time_total",
+    "cuda_time_total": "time_total",
+    "cuda_time": "time_avg",
+}
+
+
+@dataclass(slots=True)
+class Event:
+    """One call. kind: "forward", "backward", "fused" (a group of backward nodes that ran as one) or "range" (`record_function`). start, end: seconds on
+    `time.perf_counter`. inner: seconds spent in events within it. parts: nodes of a fused group. shapes: of the inputs, where recorded.
+    """
+
+    name: str
+    kind: str
+    start: float
+    end: float = 0.0
+    inner: float = 0.0
+    thread: int = 0
+    parts: tuple[str, ...] = ()
+    shapes: tuple[Any, ...] = ()
+
+    @property
+    def time(self) -> float:
+        """Seconds from start to end."""
+        return self.end - self.start
+
+    @property
+    def self_time(self) -> float:
+        """Seconds spent in the event itself."""
+        return self.end - self.start - self.inner
+
+
+@dataclass(slots=True)
+class Summary:
+    """All events of one name and kind (and shapes, where grouped by them). time, self_time: seconds in all."""
+
+    key: str
+    kind: str
+    count: int = 0
+    time: float = 0.0
+    self_time: float = 0.0
+    parts: tuple[str, ...] = ()
+    shapes: tuple[Any, ...] = ()
+
+
+@dataclass
+class EventList:
+    """Averages of a profile, as `profile.key_averages()` gives them. Iterates over `Summary` rows."""
+
+    rows: list[Summary] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Summary]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> Summary:
+        return self.rows[i]
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def table(self, sort_by: str | None = None, row_limit: int = 100, max_name_column_width: int = 55) -> str:
+        """A table: name, kind, share of the time, time in the event itself and in all, average, calls. The nodes of a fused group stand below it.
+
+        sort_by: "self_time_total" (the default), "time_total", "time_avg", "count" or "name"; PyTorch's "self_cpu_time_total" and the like are understood.
+        row_limit: at most so many rows; -1: all. Raises ValueError for another `sort_by`.
+        """
+        order = ALIASES.get(sort_by or "self_time_total", sort_by or "self_time_total")
+        if order not in SORTS:
+            raise ValueError(f"profiler: sort_by is one of {', '.join((*SORTS, *ALIASES))}, got {sort_by!r}")
+        rows = sorted(self.rows, key=SORTS[order])
+        total = sum(r.self_time for r in rows)
+        shown = rows if row_limit < 0 else rows[:row_limit]
+        names = [r.key + (f" {list(r.shapes)}" if r.shapes else "") for r in shown]
+        width = min(max([len("Name"), *(len(n) for n in names), *(len(p) + 4 for r in shown for p in r.parts)]), max_name_column_width)
+        head = f"{'Name':{width}}  {'Kind':8}  {'Self %':>7}  {'Self':>10}  {'Total':>10}  {'Average':>10}  {'Calls':>7}"
+        lines = [head, "-" * len(head)]
+        for r, name in zip(shown, names, strict=True):
+            share = 100 * r.self_time / total if total else 0.0
+            lines.append(
+                f"{_cut(name, width):{width}}  {r.kind:8}  {share:6.2f}%  {_time(r.self_time):>10}  {_time(r.time):>10}  {_time(r.time / r.count):>10}  {r.count:7}"
+            )
+            lines += [f"  + {_cut(p, width - 4)}" for p in r.parts]
+        if len(rows) > len(shown):
+            lines.append(f"... {len(rows) - len(shown)} more rows")
+        lines += ["-" * len(head), f"Self time in all: {_time(total)}"]
+        return "\n".join(lines)
+
+
+def averages(events: Iterable[Event], by_shape: bool = False) -> EventList:
+    """The events summed by name and kind, in the order in which they first ran."""
+    found: dict[Any, Summary] = {}
+    for e in events:
+        key = (e.name, e.kind, e.parts, e.shapes if by_shape else ())
+        s = found.get(key)
+        if s is None:
+            s = found[key] = Summary(e.name, e.kind, parts=e.parts, shapes=e.shapes if by_shape else ())
+        s.count += 1
+        s.time += e.time
+        s.self_time += e.self_time
+    return EventList(list(found.values()))
+
+
+def chrome_trace(events: list[Event], path: str | os.PathLike[str]) -> None:
+    """Nothing; writes the events as a trace that chrome://tracing and Perfetto read (Trace Event Format, complete events, microseconds)."""
+    first = min((e.start for e in events), default=0.0)
+    threads = {t: i for i, t in enumerate(dict.fromkeys(e.thread for e in events))}
+    rows = []
+    for e in events:
+        details: dict[str, Any] = {"parts": list(e.parts)} if e.parts else {}
+        if e.shapes:
+            details["shapes"] = [None if s is None else list(s) for s in e.shapes]
+        rows.append(
+            {
+                "name": e.name,
+                "cat": e.kind,
+                "ph": "X",
+                "ts": (e.start - first) * 1e6,
+                "dur": e.time * 1e6,
+                "pid": os.getpid(),
+                "tid": threads[e.thread],
+                "args": details,
+            }
+        )
+    with open(path, "w") as f:
+        json.dump({"traceEvents": rows, "displayTimeUnit": "ms"}, f)
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3f} s"
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3f} us"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
