@@ -219,8 +219,11 @@ class Tensor(TensorMethods):
         a = self.numpy()
         return np.array(a, dtype, copy=True) if copy else np.asarray(a, dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.detach().storage.array.__dlpack__(**options)
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return self.detach().array.__dlpack__(**{k: v for k, v in given.items() if v is not None})
 
     def __dlpack_device__(self) -> Any:
         return self.array.__dlpack_device__()

@@ -68,7 +68,8 @@ class Settings(characters.TextSettings):
     """Settings of the GPT."""
 
     steps: int = setting(800, "optimizer steps")
-    batch_size: int = setting(16, "pieces of text per step")
+    batch_size: int = setting(24, "pieces of text per step")
+    context: int = setting(64, "characters that the model sees")
     lr: float = setting(3e-3, "highest learning rate: reached after a tenth of the steps, then a cosine to 0")
     layers: int = setting(4, "blocks")
     width: int = setting(128, "size of a character's vector")

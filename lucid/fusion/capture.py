@@ -145,6 +145,7 @@ def checked(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     values, draws random numbers or writes in place.
     """
     from .sweep import run
+
     backend = backend_of("cpu")
     captured = capture(function, args, "cpu")
     small = sample(args, CHECKED, backend, np.random.default_rng(1))
@@ -225,6 +226,7 @@ def _boolean(trace: Trace, s: Symbol) -> bool:
 
 def _distinct(op: Op, targets: list[str], device: str) -> list[Any]:
     from ..autograd.record import plan_of
+
     if not targets:
         return []
     mask = sum(1 << op.tensors.index(t) for t in targets)

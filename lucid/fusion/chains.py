@@ -21,7 +21,8 @@ def _named(n: Any) -> dict[str, Any]:
 
 
 def linear_grads(tail: Any, F: Any, dz: Any, bias: Any) -> list[Any]:
-    """The gradients of a `linear` node from that of its output; `bias`: its own, where it is known already.
+    """The gradients of a `linear` node from that of its output; `bias`: its own, where it is known
+    already.
     """
     plan, named = tail.plan, _named(tail)
     grads = dict.fromkeys(plan.targets)
@@ -41,6 +42,7 @@ def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
     """
     from ..kernel import calls
     from ..ops.cuda_kernels import attempt, launch_for
+
     act, linear = nodes
     named, name = _named(act), act.plan.op.name
     if "bias" not in linear.plan.targets or g.ndim < 2:
@@ -96,14 +98,15 @@ def _nll_kernel(v: dict[str, Any], g: Any, out: Any, weight: Any, c: Any) -> Any
     # The kernel of cross_entropy: log_softmax's output is its input with a logsumexp of 0.
     from ..kernel import calls
     from ..ops.cuda_kernels import attempt, launch_for
+
     rows, reduction = out.shape[0], v["reduction"]
     launch = launch_for(out, g if g.flags.c_contiguous else g.copy(), weight)
     if launch is None:
         return None
     saved = launch.zeros(2 * rows + (reduction != "none"), c.dtype)
-    saved[rows:2 * rows] = c
+    saved[rows : 2 * rows] = c
     if reduction != "none":
-        saved[2 * rows:] = c.sum() if reduction == "mean" else 1
+        saved[2 * rows :] = c.sum() if reduction == "mean" else 1
     target = launch.xp.ascontiguousarray(v["target"].astype("int64", copy=False))
     dx = attempt(
         calls.cross_entropy_backward,
@@ -149,9 +152,9 @@ def batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
     dbias, dots = np.zeros(channels, x.dtype), np.zeros(channels, x.dtype)
     for i in starts:
         k = min(step, n - i)
-        part = np.multiply(g3[i:i + k], out3[i:i + k] > 0, out=gs[:k])
+        part = np.multiply(g3[i : i + k], out3[i : i + k] > 0, out=gs[:k])
         dbias += part.sum((0, 2))
-        d = np.subtract(x3[i:i + k], mean3, out=t[:k])
+        d = np.subtract(x3[i : i + k], mean3, out=t[:k])
         d *= part
         dots += d.sum((0, 2))
     rstd = 1.0 / np.sqrt(var + v["eps"])
@@ -164,11 +167,11 @@ def batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
         dx3 = dx.reshape(x3.shape)
         for i in starts:
             k = min(step, n - i)
-            part = np.multiply(g3[i:i + k], out3[i:i + k] > 0, out=gs[:k])
+            part = np.multiply(g3[i : i + k], out3[i : i + k] > 0, out=gs[:k])
             part -= shift
-            d = np.subtract(x3[i:i + k], mean3, out=t[:k])
+            d = np.subtract(x3[i : i + k], mean3, out=t[:k])
             d *= slope
             d += part
-            np.multiply(d, scale, out=dx3[i:i + k])
+            np.multiply(d, scale, out=dx3[i : i + k])
         grads["x"] = dx
     return tuple(grads[t] for t in plan.targets)

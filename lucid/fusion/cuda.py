@@ -213,7 +213,6 @@ class Kernel:
             ]
         )
 
-
     def _row(self, body: Body, wanted: list[int], results: list[str]) -> str:
         """Rows, LUCID_THREADS threads each: a pass over the row per sum along it, then one that stores.
 

@@ -90,6 +90,7 @@ def explain(root: Any, inputs: Any = None) -> Explanation:
     def refused(n: Node, guard: str) -> None:
         key = (str(n.name()), guard)
         result.refused[key] = result.refused.get(key, 0) + 1
+
     for group in match(order, edges, wanted, refused).values():
         result.rows.append(_row(group))
     return result

@@ -96,6 +96,7 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
         except KernelError as why:
             seen[key] = str(why)
             return function(*args)
+
     return fused
 
 
@@ -162,6 +163,7 @@ def _run(body: Body, backend: Any, name: str) -> list[Any]:
         found = sweep(body, backend.F)
     else:
         from .cuda import run
+
         found = run(body, backend.F)
     count_fused(name, 1)
     return found
@@ -184,7 +186,7 @@ def _forward(ctx: Any, captured: Captured, args: tuple[Any, ...], needs: tuple[b
         # The gradient of a sum is known but for a factor: one sweep instead of two.
         out, *ctx.early = _run(backward_body(captured, arrays, shape, None, wanted), backend, ctx.node_name)
     else:
-        out, = _run(forward_body(captured, arrays, shape), backend, ctx.node_name)
+        (out,) = _run(forward_body(captured, arrays, shape), backend, ctx.node_name)
     if captured.total == "mean":
         out = (out / prod(shape) if prod(shape) else out + float("nan")).astype(out.dtype)
     return TensorImpl.from_storage(Storage(backend.asarray(out), backend))

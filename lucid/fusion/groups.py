@@ -146,6 +146,7 @@ class RunGroup(Group):
 
         def run(body: Body) -> list[Any]:
             return (sweep if device == "cpu" else _cuda()).run(body, F)
+
         if tail is None:
             body = body_of(program, g, device)
             joined = [e for i, e in enumerate(self.edges) if body.join(i, pending.get(e))]
@@ -175,4 +176,5 @@ def _add_row_output(program: Program) -> None:
 def _cuda() -> Any:
     # Imported on first use: the kernel loader is not needed on a machine without a GPU.
     from . import cuda
+
     return cuda

@@ -148,7 +148,8 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
 
 
 def joins(n: FuncOp) -> bool:
-    """Whether a node may stand in a run: its derivative looks at one element, or at one element and its row.
+    """Whether a node may stand in a run: its derivative looks at one element, or at one element and its
+    row.
     """
     name = n.plan.op.name
     if n.plan.pointwise or name in MASKS:

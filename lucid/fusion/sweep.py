@@ -31,6 +31,7 @@ def pool() -> Any:
     with _lock:
         if _pool is None:
             from concurrent.futures import ThreadPoolExecutor
+
             _pool = ThreadPoolExecutor(_threads, thread_name_prefix="lucid-sweep")
     return _pool
 

@@ -233,11 +233,12 @@ def sigmoid(xp, x):
     """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
     if x.dtype.kind == "c":
         return 1.0 / (1.0 + xp.exp(-x))
-    # exp stays finite; (1 + tanh(x / 2)) / 2 would be one pass less but has no left tail:
-    # log(sigmoid(-20)) is -20.
-    lowest = {2: -11.0, 4: -88.0}.get(x.dtype.itemsize, -709.0) if x.dtype.num < 256 else -88.0
+    # e^x / (1 + e^x) with e^x kept finite: the left tail is e^x itself, and 0 at -inf. (1 + tanh(x / 2)) / 2 would be one pass
+    # less but has no left tail: log(sigmoid(-20)) is -20.
+    highest = {2: 11.0, 4: 88.0}.get(x.dtype.itemsize, 709.0) if x.dtype.num < 256 else 88.0
     one = x.dtype.type(1)
-    return one / (one + xp.exp(-xp.maximum(x, x.dtype.type(lowest))))
+    z = xp.exp(xp.minimum(x, x.dtype.type(highest)))
+    return z / (one + z)
 
 
 sigmoid.grad(x=lambda F, g, out: g * (out - out * out))

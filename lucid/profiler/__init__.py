@@ -1,4 +1,5 @@
-"""Where the time goes: `profile` records each op forward and each node backward, fused groups with their parts.
+"""Where the time goes: `profile` records each op forward and each node backward, fused groups with their
+parts.
 
 Nothing here costs anything while no profile is active.
 """

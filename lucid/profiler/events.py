@@ -28,8 +28,9 @@ ALIASES = {
 
 @dataclass(slots=True)
 class Event:
-    """One call. kind: "forward", "backward", "fused" (a group of backward nodes that ran as one) or "range" (`record_function`). start, end: seconds on
-    `time.perf_counter`. inner: seconds spent in events within it. parts: nodes of a fused group. shapes: of the inputs, where recorded.
+    """One call. kind: "forward", "backward", "fused" (a group of backward nodes that ran as one) or "range"
+    (`record_function`). start, end: seconds on `time.perf_counter`. inner: seconds spent in events within
+    it. parts: nodes of a fused group. shapes: of the inputs, where recorded.
     """
 
     name: str
@@ -54,7 +55,9 @@ class Event:
 
 @dataclass(slots=True)
 class Summary:
-    """All events of one name and kind (and shapes, where grouped by them). time, self_time: seconds in all."""
+    """All events of one name and kind (and shapes, where grouped by them). time, self_time: seconds in
+    all.
+    """
 
     key: str
     kind: str
@@ -84,10 +87,12 @@ class EventList:
         return self.table()
 
     def table(self, sort_by: str | None = None, row_limit: int = 100, max_name_column_width: int = 55) -> str:
-        """A table: name, kind, share of the time, time in the event itself and in all, average, calls. The nodes of a fused group stand below it.
+        """A table: name, kind, share of the time, time in the event itself and in all, average, calls. The
+        nodes of a fused group stand below it.
 
-        sort_by: "self_time_total" (the default), "time_total", "time_avg", "count" or "name"; PyTorch's "self_cpu_time_total" and the like are understood.
-        row_limit: at most so many rows; -1: all. Raises ValueError for another `sort_by`.
+        sort_by: "self_time_total" (the default), "time_total", "time_avg", "count" or "name"; PyTorch's
+        "self_cpu_time_total" and the like are understood. row_limit: at most so many rows; -1: all. Raises
+        ValueError for another `sort_by`.
         """
         order = ALIASES.get(sort_by or "self_time_total", sort_by or "self_time_total")
         if order not in SORTS:
@@ -96,14 +101,16 @@ class EventList:
         total = sum(r.self_time for r in rows)
         shown = rows if row_limit < 0 else rows[:row_limit]
         names = [r.key + (f" {list(r.shapes)}" if r.shapes else "") for r in shown]
-        width = min(max([len("Name"), *(len(n) for n in names), *(len(p) + 4 for r in shown for p in r.parts)]), max_name_column_width)
-        head = f"{'Name':{width}}  {'Kind':8}  {'Self %':>7}  {'Self':>10}  {'Total':>10}  {'Average':>10}  {'Calls':>7}"
+        width = min(
+            max([len("Name"), *(len(n) for n in names), *(len(p) + 4 for r in shown for p in r.parts)]),
+            max_name_column_width,
+        )
+        head = _row(("Name", "Kind", "Self %", "Self", "Total", "Average", "Calls"), width)
         lines = [head, "-" * len(head)]
         for r, name in zip(shown, names, strict=True):
-            share = 100 * r.self_time / total if total else 0.0
-            lines.append(
-                f"{_cut(name, width):{width}}  {r.kind:8}  {share:6.2f}%  {_time(r.self_time):>10}  {_time(r.time):>10}  {_time(r.time / r.count):>10}  {r.count:7}"
-            )
+            share = f"{100 * r.self_time / total if total else 0.0:.2f}%"
+            times = (_time(t) for t in (r.self_time, r.time, r.time / r.count))
+            lines.append(_row((_cut(name, width), r.kind, share, *times, str(r.count)), width))
             lines += [f"  + {_cut(p, width - 4)}" for p in r.parts]
         if len(rows) > len(shown):
             lines.append(f"... {len(rows) - len(shown)} more rows")
@@ -126,7 +133,9 @@ def averages(events: Iterable[Event], by_shape: bool = False) -> EventList:
 
 
 def chrome_trace(events: list[Event], path: str | os.PathLike[str]) -> None:
-    """Nothing; writes the events as a trace that chrome://tracing and Perfetto read (Trace Event Format, complete events, microseconds)."""
+    """Nothing; writes the events as a trace that chrome://tracing and Perfetto read (Trace Event Format,
+    complete events, microseconds).
+    """
     first = min((e.start for e in events), default=0.0)
     threads = {t: i for i, t in enumerate(dict.fromkeys(e.thread for e in events))}
     rows = []
@@ -148,6 +157,11 @@ def chrome_trace(events: list[Event], path: str | os.PathLike[str]) -> None:
         )
     with open(path, "w") as f:
         json.dump({"traceEvents": rows, "displayTimeUnit": "ms"}, f)
+
+
+def _row(cells: tuple[str, ...], width: int) -> str:
+    name, kind, *numbers = cells
+    return "  ".join([f"{name:{width}}", f"{kind:8}", *(f"{c:>10}" for c in numbers)])
 
 
 def _time(seconds: float) -> str:

@@ -27,10 +27,12 @@ _users = 0  # active profiles of all threads: the pass is in the engine while th
 class profile:
     """A context that records the time of every op forward and of every node backward in this thread.
 
-    record_shapes: keep the shapes of op inputs, for `key_averages(group_by_input_shape=True)`. synchronize: wait for the device after each event, so that
-    times on CUDA are those of the device and not of the queueing host. on_trace_ready: called with the profile at its end.
+    record_shapes: keep the shapes of op inputs, for `key_averages(group_by_input_shape=True)`. synchronize:
+    wait for the device after each event, so that times on CUDA are those of the device and not of the
+    queueing host. on_trace_ready: called with the profile at its end.
 
-    Backward under `create_graph=True` is made of recorded ops, and is not recorded here. Times contain what the profiler costs, about 1 us an op.
+    Backward under `create_graph=True` is made of recorded ops, and is not recorded here. Times contain what
+    the profiler costs, about 1 us an op.
 
     >>> import lucid
     >>> x = lucid.ones(3, requires_grad=True)
@@ -112,7 +114,11 @@ class profile:
             self._open[-1].inner += event.time
 
     def _op(self, op: Any, tensors: tuple[Any, ...], statics: tuple[Any, ...], call: Any) -> Any:
-        shapes = tuple(t.shape if isinstance(t, TensorImpl) else None for t in tensors) if self.record_shapes else ()
+        shapes = (
+            tuple(t.shape if isinstance(t, TensorImpl) else None for t in tensors)
+            if self.record_shapes
+            else ()
+        )
         event = self.begin(op.name, "forward", (), shapes)
         try:
             return call(tensors, statics)
@@ -138,7 +144,9 @@ class profile:
 
 
 class record_function:
-    """A context or decorator that gives what runs within it a name in the profile; free of cost while none is active."""
+    """A context or decorator that gives what runs within it a name in the profile; free of cost while none
+    is active.
+    """
 
     __slots__ = ("name", "event")
 
@@ -179,7 +187,9 @@ class _Timed(Group):
 
     def run(self, g: Any, pending: dict[Any, Any]) -> Any:
         n = self.node
-        event = self.profile.begin(self.name, "backward" if self.group is None else "fused", tuple(p.name() for p in self.parts))
+        event = self.profile.begin(
+            self.name, "backward" if self.group is None else "fused", tuple(p.name() for p in self.parts)
+        )
         try:
             if self.group is not None:
                 return self.group.run(g, pending)

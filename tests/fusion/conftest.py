@@ -1,4 +1,5 @@
-"""Fusion tests run on small arrays: the size below which the pass stays out of the way is lowered for them.
+"""Fusion tests run on small arrays: the size below which the pass stays out of the way is lowered for
+them.
 """
 
 from __future__ import annotations

@@ -71,7 +71,12 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("unused",)])
 def test_fused_is_the_function(device, name, shape, dtype):
     f, n = FUNCTIONS[name]
-    if device == "cuda" and simulator.is_on() and name in ("sum", "mean", "choice", "constant", "kept") and dtype in ("float32", "float16"):
+    if (
+        device == "cuda"
+        and simulator.is_on()
+        and name in ("sum", "mean", "choice", "constant", "kept")
+        and dtype in ("float32", "float16")
+    ):
         pytest.skip("the other dtypes tell the same")
     tol = {"float16": 6e-2, "bfloat16": 0.5}.get(dtype) if name in ("powers", "sum", "mean") else None
     fits = not (device == "cuda" and name == "activations")
@@ -169,6 +174,7 @@ def test_a_kernel_that_does_not_compile_runs_the_function(device, monkeypatch):
 
     def fail(*args):
         raise KernelError("broken")
+
     monkeypatch.setattr(cuda, "_launch", fail)
     x = leaf(arr(4), device)
     np.testing.assert_allclose(host(fusion.fuse(lambda x: x.exp())(x)), np.exp(host(x)))
@@ -194,7 +200,7 @@ def test_arguments_that_need_no_gradient(device):
     x, y = leaf(arr(5), device), lucid.tensor(arr(5), device=device)
     f(x, y).backward()
     np.testing.assert_allclose(host(x.grad), host(y))
-    g, = lucid.autograd.grad(fusion.fuse(lambda x, y: x * 2.0)(x, leaf(arr(5), device)).sum(), x)
+    (g,) = lucid.autograd.grad(fusion.fuse(lambda x, y: x * 2.0)(x, leaf(arr(5), device)).sum(), x)
     np.testing.assert_allclose(host(g), 2.0)
 
 
@@ -231,6 +237,7 @@ def test_many_blocks_on_several_threads_repeat_bit_for_bit(monkeypatch):
         s = leaf(np.array(0.5), "cpu", "float32")
         fusion.fuse(lambda y, s: (y * s).tanh())(y, s).sum().backward()
         return [host(t.grad) for t in (x, y, s)]
+
     whole = step()
     monkeypatch.setattr(sweep, "BLOCK", 64)
     monkeypatch.setattr(sweep, "THREADED", 128)

@@ -29,7 +29,8 @@ def host(t):
 
 
 def both(f, arrays, device, dtype="float64", tol=1e-9, expect=None):
-    """Gradients of f(*tensors) fused and unfused agree; `expect` is the name of a group that must have run.
+    """Gradients of f(*tensors) fused and unfused agree; `expect` is the name of a group that must have
+    run.
     """
     results = []
     for on in (True, False):
@@ -58,6 +59,7 @@ def arr(*shape):
 
 
 # ---- runs ----
+
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(7, 9), (8, 16), (33,), (2, 3, 5)], ids=str)
@@ -167,6 +169,7 @@ def test_uniform_gradient_of_a_sum_stays_one_number(device):
 
 # ---- visibility ----
 
+
 def graph(device, n=6):
     x = lucid.tensor(arr(n, 5), device=device, requires_grad=True)
     a = x * 2.0
@@ -187,11 +190,14 @@ def test_one_run_by_default(device):
     assert c.grad_fn.next_edges[0].node is b.grad_fn  # the graph is as it was
 
 
-@pytest.mark.parametrize(("guard", "spoil"), [
-    ("single_consumer", lambda x, a, b, c: c.sum() + b.sum()),
-    ("not_hooked", lambda x, a, b, c: (b.register_hook(lambda g: None), c)[1]),
-    ("not_hooked", lambda x, a, b, c: (b.retain_grad(), c)[1]),
-])
+@pytest.mark.parametrize(
+    ("guard", "spoil"),
+    [
+        ("single_consumer", lambda x, a, b, c: c.sum() + b.sum()),
+        ("not_hooked", lambda x, a, b, c: (b.register_hook(lambda g: None), c)[1]),
+        ("not_hooked", lambda x, a, b, c: (b.retain_grad(), c)[1]),
+    ],
+)
 def test_each_guard_refuses_and_a_pass_without_it_would_be_wrong(device, guard, spoil, monkeypatch):
     x, a, b, c = graph(device)
     root = spoil(x, a, b, c)
@@ -263,9 +269,9 @@ def test_release_reaches_every_part(device):
 
 def test_create_graph_is_left_alone(device):
     x, a, b, c = graph(device)
-    g, = lucid.autograd.grad(c.sum(), x, create_graph=True)
+    (g,) = lucid.autograd.grad(c.sum(), x, create_graph=True)
     assert fusion.stats().passes == 0
-    h, = lucid.autograd.grad(g.sum(), x)
+    (h,) = lucid.autograd.grad(g.sum(), x)
     assert h.shape == x.shape
 
 
@@ -282,6 +288,7 @@ def test_errors_inside_a_group_name_its_parts(device, monkeypatch):
 
     def fail(self, program, g, pending):
         raise ValueError("boom")
+
     monkeypatch.setattr(RunGroup, "_sweep", fail)
     with pytest.raises(ValueError, match=r"fused MulBackward \+ TanhBackward \+ MulBackward: boom"):
         c.sum().backward()
@@ -328,18 +335,21 @@ def test_changes_of_dtype_are_refused(device, monkeypatch):
     b = a.to("float64")
     c = -b
     assert a.edge not in members(c) and b.edge not in members(c)
-    g, = Engine.grad(c, np.ones((6, 5)), [a])
+    (g,) = Engine.grad(c, np.ones((6, 5)), [a])
     assert g.dtype == lucid.float32
     without(monkeypatch, "EDGE_GUARDS", "no_cast")
     c = -(-x).to("float64")
     assert len(members(c)) == 3
 
 
-@pytest.mark.parametrize(("guard", "make"), [
-    ("same_dtype", lambda a: a.astype("float32")),
-    ("broadcasts", lambda a: np.ones((4, 5))),
-    ("contiguous", lambda a: np.asfortranarray(a)),
-])
+@pytest.mark.parametrize(
+    ("guard", "make"),
+    [
+        ("same_dtype", lambda a: a.astype("float32")),
+        ("broadcasts", lambda a: np.ones((4, 5))),
+        ("contiguous", lambda a: np.asfortranarray(a)),
+    ],
+)
 def test_arrays_that_do_not_fit_are_refused(device, guard, make, monkeypatch):
     x, a, b, c = graph(device)
     backend = b.edge.F.backend
@@ -374,6 +384,7 @@ def test_complex_graphs_run_unfused(device):
 
 # ---- control ----
 
+
 def test_switches(device):
     assert bool(fusion.enabled())
     with fusion.enabled(False):
@@ -404,6 +415,7 @@ def test_explain(device):
 
 
 # ---- patterns ----
+
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
 def test_pattern_rows_name_ops_that_exist(pattern):

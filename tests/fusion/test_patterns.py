@@ -43,6 +43,14 @@ def same(f, arrays, device, dtype="float64", expect=None, tol=None):
         np.testing.assert_allclose(a, b, rtol=tol or DTYPES[dtype], atol=tol or DTYPES[dtype])
 
 
+def few(device, dtype, every):
+    """Nothing; leaves out cases of the simulated device: each is a kernel to compile, and holds the memory
+    maps of its threads' stacks.
+    """
+    if device == "cuda" and simulator.is_on() and not every and dtype != "bfloat16":
+        pytest.skip("the other dtypes tell the same")
+
+
 # ---- attention scores: softmax <- mask <- scale ----
 
 
@@ -77,6 +85,7 @@ def scores(device, kind):
     "kind", ["masked_fill", "where", "mask of two ranges", "added", "dropout", "log", "twice"]
 )
 def test_scores(device, kind, dtype):
+    few(device, dtype, kind == "dropout")
     f, name = scores(device, kind)
     same(f, [arr(2, 3, 5, 8)], device, dtype, name)
 
@@ -128,6 +137,8 @@ def norm_relu(x, w, b):
 def test_batch_norm_relu(device, shape, dtype):
     if shape[0] == 300 and (device != "cpu" or dtype != "float64"):
         pytest.skip("many blocks: once")
+    if device == "cuda" and dtype != "float32":
+        pytest.skip("no row there")
     fits = device == "cpu" and dtype in ("float64", "float32")
     tol = 0.2 if dtype == "bfloat16" else None
     same(
@@ -169,6 +180,8 @@ def activation(name, x):
 @pytest.mark.parametrize("shape", [(6, 12, 16), (5, 12, 7), (1, 3, 4)], ids=str)
 def test_linear_activation(device, name, shape, dtype):
     few(device, dtype, name == "gelu")
+    if name not in ("relu", "gelu_tanh") and shape[2] != 16 and device == "cuda":
+        pytest.skip("one form of the kernel is enough")
     rows, wide, out = shape
     expect = f"linear_{name.removesuffix('_tanh')}" if device == "cuda" else None
     same(
@@ -248,6 +261,7 @@ def test_a_run_of_k_nodes_is_one_launch(k, device):
         for i in range(k):
             x = x.tanh() if i % 2 else x * 0.5
         return x
+
     (raw, every), (_, unfused) = launches(f, arr(32, 32))
     assert raw == every == 1 and unfused >= k
 
@@ -264,6 +278,7 @@ def test_kernels_read_each_input_once(device):
     from lucid.fusion import cuda
     from lucid.fusion.body import Body
     from lucid.fusion.symbols import Symbol, Trace
+
     trace = Trace()
     g, x, y = (Symbol(trace, f"v{i}") for i in range(3))
     z = (g * x + x) * y + y * x
@@ -290,6 +305,7 @@ def test_a_waiting_gradient_joins_the_run(device):
     def residual(x, w):
         y = x + 0.0
         return (y * 2.0).tanh() * 3.0 + LF.linear(y, w)
+
     same(residual, [arr(6, 6), arr(6, 6)], device, expect="mul+tanh+mul")
     seen = []
 
@@ -297,6 +313,7 @@ def test_a_waiting_gradient_joins_the_run(device):
         y = x + 0.0
         y.register_hook(lambda g: seen.append(g.cpu().numpy()))
         return (y * 2.0).tanh() * 3.0 + LF.linear(y, w)
+
     same(hooked, [arr(6, 6), arr(6, 6)], device, expect="mul+tanh+mul")
     assert len(seen) == 2
     np.testing.assert_allclose(*seen, rtol=1e-9)
@@ -308,6 +325,7 @@ def test_a_waiting_gradient_is_not_lost_when_a_run_falls_back(device, monkeypatc
 
     def fail(self, program, g, pending):
         raise NoCudaForm("a test")
+
     monkeypatch.setattr(RunGroup, "_sweep", fail)
     x, w = arr(6, 6), arr(6, 6)
     f = lambda x, w: (x * 2.0).tanh() * 3.0 + LF.linear(x, w)

@@ -116,6 +116,7 @@ def test_fused_gradients_against_differences(steps):
             p, q = values[a % len(values)], values[b % len(values)]
             values.append(UNARY[i](p) if unary else BINARY[j](p, q))
         return values[-1].tanh()
+
     rng = np.random.default_rng(0)
     xs = [lucid.tensor(rng.standard_normal((4, 5)) * 0.5, requires_grad=True) for _ in range(2)]
     assert lucid.autograd.gradcheck(program, xs, directions=1, rtol=1e-4, atol=1e-6)

@@ -47,6 +47,7 @@ def python_of(text: str) -> str:
 def evaluate(trace: Trace, values: dict[str, float]) -> dict[str, float]:
     """The lines of a trace, run in Python."""
     from scipy import special
+
     scope: dict[str, object] = {k: v if v is None else np.asarray(v).item() for k, v in values.items()}
     scope |= {
         "accum_t": float,

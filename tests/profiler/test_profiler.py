@@ -1,4 +1,6 @@
-"""The profiler: what it sees forward and backward, its table, its trace, and that it leaves nothing behind."""
+"""The profiler: what it sees forward and backward, its table, its trace, and that it leaves nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def test_functions_barriers_and_captures():
         p, q = (a * b).split(2)
         y = p * q
         ga, gx = lucid.autograd.grad(y.sum(), (a, x))
-    expected = lucid.autograd.grad((lambda a, b: (a * b).split(2)[0] * (a * b).split(2)[1])(x * 2, x * 3).sum(), x)[0]
+    expected = lucid.autograd.grad(
+        (lambda a, b: (a * b).split(2)[0] * (a * b).split(2)[1])(x * 2, x * 3).sum(), x
+    )[0]
     np.testing.assert_allclose(gx.numpy(), expected.numpy())
     assert ga.shape == (4,) and any(r.key == "TwiceBackward" for r in prof.key_averages())
 
@@ -96,7 +100,9 @@ def test_table_sorts_and_limits():
         lucid.ones(2).sin()
     averages = prof.key_averages()
     lines = averages.table(sort_by="count", row_limit=1).splitlines()
-    assert lines[2].startswith("exp") and "1 more rows" in lines[3] and lines[-1].startswith("Self time in all")
+    assert (
+        lines[2].startswith("exp") and "1 more rows" in lines[3] and lines[-1].startswith("Self time in all")
+    )
     assert averages.table(sort_by="self_cpu_time_total") == averages.table() == str(averages) == str(prof)
     with pytest.raises(ValueError, match="sort_by is one of self_time_total"):
         averages.table(sort_by="nonsense")
@@ -117,7 +123,10 @@ def test_chrome_trace(tmp_path):
     prof.export_chrome_trace(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     outer = next(e for e in events if e["name"] == "step")
-    assert all(e["ph"] == "X" and outer["ts"] <= e["ts"] and e["ts"] + e["dur"] <= outer["ts"] + outer["dur"] + 1e-3 for e in events)
+    assert all(
+        e["ph"] == "X" and outer["ts"] <= e["ts"] and e["ts"] + e["dur"] <= outer["ts"] + outer["dur"] + 1e-3
+        for e in events
+    )
     assert {"forward", "backward", "range"} == {e["cat"] for e in events}
     assert next(e for e in events if e["name"] == "tanh")["args"]["shapes"] == [[3]]
 
