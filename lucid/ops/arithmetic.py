@@ -233,8 +233,8 @@ def sigmoid(xp, x):
     """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
     if x.dtype.kind == "c":
         return 1.0 / (1.0 + xp.exp(-x))
-    # e^x / (1 + e^x) with e^x kept finite: the left tail is e^x itself, and 0 at -inf. (1 + tanh(x / 2)) / 2 would be one pass
-    # less but has no left tail: log(sigmoid(-20)) is -20.
+    # e^x / (1 + e^x) with e^x kept finite: the left tail is e^x itself, and 0 at -inf.
+    # (1 + tanh(x / 2)) / 2 would be one pass less but has no left tail: log(sigmoid(-20)) is -20.
     highest = {2: 11.0, 4: 88.0}.get(x.dtype.itemsize, 709.0) if x.dtype.num < 256 else 88.0
     one = x.dtype.type(1)
     z = xp.exp(xp.minimum(x, x.dtype.type(highest)))
