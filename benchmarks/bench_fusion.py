@@ -50,11 +50,12 @@ def backward_of(out: Any) -> Callable[[], None]:
         for t in inputs:
             t.grad = None
         Engine.backward(out, seed, retain_graph=True)
+
     return run
 
 
 def _square(n: int) -> tuple[int, int]:
-    side = max(16, int(n ** 0.5))
+    side = max(16, int(n**0.5))
     return side, side
 
 
@@ -74,6 +75,20 @@ PATTERN: dict[str, Callable[[int], Any]] = {
 }
 
 
+def _scores(n: int) -> Any:
+    side = _square(n)
+    mask = lucid.tensor(np.tril(np.ones(side, bool)) == 0)
+    return LF.softmax((leaf(*side) * 0.1).masked_fill(mask, -1e9), -1)
+
+
+def _batch_norm(n: int) -> Any:
+    x = leaf(max(1, n // (64 * 256)), 64, 16, 16)
+    return LF.relu(LF.batch_norm(x, None, None, leaf(64), leaf(64), training=True))
+
+
+PATTERN |= {"scale + mask + softmax": _scores, "batch_norm + relu": _batch_norm}
+
+
 def medians(contestants: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Median seconds per contestant, interleaved."""
     for f in contestants.values():
@@ -89,9 +104,11 @@ def medians(contestants: dict[str, Callable[[], Any]], repeats: int) -> dict[str
 
 def switched(run: Callable[[], None], on: bool) -> Callable[[], None]:
     """`run` with fusion on or off."""
+
     def f() -> None:
         with fusion.enabled(on):
             run()
+
     return f
 
 
@@ -123,6 +140,12 @@ def bell(x: Any) -> Any:
     return (-x * x).exp()
 
 
+@fusion.fuse
+def bell_sum(x: Any) -> Any:
+    """exp(-x*x).sum(): value and gradient in one sweep."""
+    return (-x * x).exp().sum()
+
+
 def bells(repeats: int) -> list[dict[str, Any]]:
     """exp(-x*x).sum(), forward + backward, fused and not, and in PyTorch eager."""
     rows = []
@@ -131,20 +154,24 @@ def bells(repeats: int) -> list[dict[str, Any]]:
 
         def step(f: Callable[[Any], Any], x: Any = x) -> None:
             x.grad = None
-            f(x).sum().backward()
+            out = f(x)
+            (out.sum() if out.ndim else out).backward()
 
         contestants: dict[str, Callable[[], Any]] = {
             "unfused": switched(lambda step=step: step(bell.__wrapped__), False),
             "fused": lambda step=step: step(bell.__wrapped__),
             "@fuse": lambda step=step: step(bell),
+            "@fuse sum": lambda step=step: step(bell_sum),
         }
         try:
             import torch
+
             p = torch.tensor(x.detach().numpy(), requires_grad=True)
 
             def torch_step(p: Any = p) -> None:
                 p.grad = None
                 (-p * p).exp().sum().backward()
+
             contestants["torch"] = torch_step
         except ImportError:
             pass
@@ -153,7 +180,11 @@ def bells(repeats: int) -> list[dict[str, Any]]:
             {
                 "elements": n,
                 **{k: v * 1e3 for k, v in t.items()},
-                **({"@fuse / torch": t["@fuse"] / t["torch"]} if "torch" in t else {}),
+                **(
+                    {f"{k} / torch": t[k] / t["torch"] for k in ("@fuse", "@fuse sum")}
+                    if "torch" in t
+                    else {}
+                ),
             }
         )
     return rows
@@ -197,6 +228,7 @@ def blocks(repeats: int) -> list[dict[str, Any]]:
 
 # ---- pytest-benchmark ----
 
+
 def pytest_generate_tests(metafunc: Any) -> None:
     if "pattern" in metafunc.fixturenames:
         metafunc.parametrize("pattern", list(PATTERN))
@@ -210,11 +242,14 @@ def test_pattern(benchmark: Any, pattern: str, mode: str) -> None:
 
 # ---- table and figure ----
 
+
 def figure(rows: list[dict[str, Any]], path: str) -> None:
     """Speed-up against size, a line per pattern."""
     import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
     fig, ax = plt.subplots(figsize=(8, 5))
     for name in PATTERN:
         mine = [r for r in rows if r["pattern"] == name]

@@ -84,6 +84,7 @@ _ELSEWHERE = {
     "Generator": ".storage.random",
     "set_float32_matmul_precision": ".backends",
     "get_float32_matmul_precision": ".backends",
+    "autocast": ".amp",
     "save": ".io",
     "load": ".io",
 }

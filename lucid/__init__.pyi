@@ -53,6 +53,7 @@ from . import special as special
 from . import testing as testing
 from . import utils as utils
 from .storage.random import Generator as Generator
+from .amp import autocast as autocast
 from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .random import get_rng_state as get_rng_state
 from .random import initial_seed as initial_seed

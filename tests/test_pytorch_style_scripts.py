@@ -100,7 +100,7 @@ MISSING = {
     *("nn.DataParallel", "nn.parallel.DistributedDataParallel", "nn.parallel.data_parallel"),
     *("nn.init.constant", "nn.init.kaiming_normal", "nn.init.normal"),  # deprecated in PyTorch
     "nn.utils.parametrize.register_parametrization",
-    *("profiler.profile", "profiler.ProfilerActivity.CPU", "profiler.ProfilerActivity.CUDA"),
+    *("profiler.ProfilerActivity.CPU", "profiler.ProfilerActivity.CUDA"),
     *("profiler.schedule", "profiler.tensorboard_trace_handler"),
     "serialization.safe_globals",
     *("utils._pytree.tree_flatten", "utils._pytree.tree_unflatten"),

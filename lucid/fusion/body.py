@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ..ops.activation import _SQRT_2_OVER_PI, _TAIL, _TAIL_END, _TAIL_SCALE
 from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_of, repeats
 from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
 
+
+def _gelu_x(F: Any, g: Any, x: Any, approximate: str) -> Any:
+    """The formula that `gelu` has on the CPU in float32, as steps that share scratch: called as it is, it
+    cuts blocks of its own, too small for two threads (bench_fusion: bias + gelu).
+    """
+    if approximate != "none":
+        raise NoCudaForm("the form with tanh has its generic formula")
+    a = F.minimum(abs(x), _TAIL_END)
+    e = F.exp(a * a * -0.5)
+    t = 1.0 / (a * _TAIL_SCALE + 1.0)
+    p = t * _TAIL[0]
+    for c in _TAIL[1:]:
+        p = (p + c) * t
+    # Phi(x) + x phi(x) = 1/2 + sign(x) (1/2 - (1 - Phi(|x|)) + |x| phi(x)), with 1 - Phi(|x|) = p e.
+    return g * (F.sign(x) * ((a * (0.5 * _SQRT_2_OVER_PI) - p) * e + 0.5) + 0.5)
+
+
+# Formulas on the CPU, computing in float32, that are better as steps than the registered ones.
+STEPS = {"gelu": _gelu_x}
 # Accelerated CPU formulas that read as well on symbols; the others are called on blocks as they are.
 TRACED = frozenset(("relu", "softmax", "log_softmax"))
 
@@ -88,7 +109,7 @@ def body_of(program: Program, g: Any, device: str) -> Body:
 
     Raises NoCudaForm where a formula has none (on "cuda").
     """
-    trace = Trace(device)
+    trace = Trace(device, g.dtype.itemsize < 8)
     # The gradient of a sum is one number broadcast to the whole shape: it stays one number.
     uniform = bool(g.size) and not any(g.strides)
     inputs = [g[(slice(0, 1),) * g.ndim] if uniform else g, *program.values]
@@ -139,11 +160,13 @@ def called(
 
     On the CPU an accelerated one is called on blocks as it is; `generic`: the op's own.
     """
-    opaque = (
-        device == "cpu"
-        and formula not in generic
-        and formula.function.__code__.co_name.split(".")[0] not in TRACED
-    )
+    name = formula.function.__code__.co_name.split(".")[0]
+    if device == "cpu" and name in STEPS:
+        if trace.single:
+            with suppress(NoCudaForm):
+                return (STEPS[name](F, g, *args),)
+        formula = next(f for f in generic if f.targets == formula.targets)
+    opaque = device == "cpu" and formula not in generic and name not in TRACED
     if not opaque:
         try:
             found = formula.function(F, g, *args)

@@ -80,12 +80,12 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) ->
     """
     backend = backend_of("cpu")
     small = sample(args, 1, backend, np.random.default_rng(0))
-    trace = Trace(device)
     tensors = [a for a in small if isinstance(a, TensorImpl)]
+    dtype = next((t.dtype for t in tensors if t.dtype.kind != "b"), None)
+    trace = Trace(device, dtype is not None and dtype.itemsize < 8)
     symbols = {
         id(t): Symbol(trace, f"v{i}", None if t.dtype.kind != "b" else t.dtype) for i, t in enumerate(tensors)
     }
-    dtype = next((t.dtype for t in tensors if t.dtype.kind != "b"), None)
     alive: list[Any] = list(tensors)
     calls: list[Call] = []
     totals: dict[int, tuple[str, Symbol]] = {}

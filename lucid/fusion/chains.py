@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np  # for the CPU paths alone
 
-from ..ops.softmax import BLOCK
+from . import sweep
+from .numpy_code import select
 
 
 def _named(n: Any) -> dict[str, Any]:
@@ -143,35 +144,50 @@ def batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
         return None
     n, channels = x.shape[:2]
     x3, out3, g3 = (a.reshape(n, channels, -1) for a in (x, out, g))
-    inner = x3.shape[2]
-    count = n * inner
-    step = max(1, BLOCK // (channels * inner))
-    starts = range(0, n, step)
+    count = x.size // channels
+    step = max(1, sweep.BLOCK // (x.size // n))
+    shape = (min(step, n), *x3.shape[1:])
     mean3 = mean.reshape(1, channels, 1)
-    gs, t = (np.empty((step, channels, inner), x.dtype) for _ in range(2))
-    dbias, dots = np.zeros(channels, x.dtype), np.zeros(channels, x.dtype)
-    for i in starts:
-        k = min(step, n - i)
-        part = np.multiply(g3[i : i + k], out3[i : i + k] > 0, out=gs[:k])
-        dbias += part.sum((0, 2))
-        d = np.subtract(x3[i : i + k], mean3, out=t[:k])
-        d *= part
-        dots += d.sum((0, 2))
-    rstd = 1.0 / np.sqrt(var + v["eps"])
-    grads = {"weight": dots * rstd, "bias": dbias}
-    if "x" in plan.targets:
-        scale = (rstd if weight is None else rstd * weight).reshape(1, channels, 1)
-        slope = (dots * rstd * rstd / -count).reshape(1, channels, 1)
-        shift = (dbias / count).reshape(1, channels, 1)
-        dx = np.empty_like(x)
-        dx3 = dx.reshape(x3.shape)
+    dx = np.empty_like(x) if "x" in plan.targets else None
+    coefficients: list[Any] = []
+
+    def masked(i: int, k: int, part: Any, mask: Any) -> None:
+        np.greater(out3[i : i + k], 0, out=mask)
+        select(mask, g3[i : i + k], 0, part)
+
+    def sums(starts: range) -> Any:
+        gs, t, m = np.empty(shape, x.dtype), np.empty(shape, x.dtype), np.empty(shape, bool)
+        total = np.zeros((2, channels), x.dtype)
         for i in starts:
             k = min(step, n - i)
-            part = np.multiply(g3[i : i + k], out3[i : i + k] > 0, out=gs[:k])
-            part -= shift
-            d = np.subtract(x3[i : i + k], mean3, out=t[:k])
+            masked(i, k, gs[:k], m[:k])
+            np.subtract(x3[i : i + k], mean3, out=t[:k])
+            total[0] += np.add.reduce(gs[:k], 2).sum(0)
+            total[1] += np.vecdot(gs[:k], t[:k]).sum(0)
+        return total
+
+    def apply(starts: range) -> None:
+        gs, m = np.empty(shape, x.dtype), np.empty(shape, bool)
+        scale, slope, shift = coefficients
+        for i in starts:
+            k = min(step, n - i)
+            masked(i, k, gs[:k], m[:k])
+            d = dx.reshape(x3.shape)[i : i + k]  # type: ignore[union-attr]
+            np.subtract(x3[i : i + k], mean3, out=d)
             d *= slope
-            d += part
-            np.multiply(d, scale, out=dx3[i : i + k])
+            gs[:k] *= scale
+            d += gs[:k]
+            d += shift
+
+    dbias, dots = sum(sweep.shared(sums, range(0, n, step), x.size))
+    rstd = 1.0 / np.sqrt(var + v["eps"])
+    grads = {"weight": dots * rstd, "bias": dbias}
+    if dx is not None:
+        # dx = scale g' + slope (x - mean) + shift
+        scale = rstd if weight is None else rstd * weight
+        slope = scale * rstd * rstd * dots / -count
+        shift = scale * dbias / -count
+        coefficients += [c.reshape(1, channels, 1) for c in (scale, slope, shift)]
+        sweep.shared(apply, range(0, n, step), x.size)
         grads["x"] = dx
     return tuple(grads[t] for t in plan.targets)

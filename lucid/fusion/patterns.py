@@ -19,8 +19,9 @@ MIN_SIZE = 32_768
 # last cache gain nothing: a chain of 5 in float32 took 1.0 of the unfused time at 1M elements, 0.65 at 4M,
 # 0.5 at 10M (bench_fusion: size sweep).
 RUN_SIZE = {"cpu": 1 << 21, "cuda": MIN_SIZE}
-# Elements from which a function under `@fuse` runs fused (bench_fusion: bell).
-FUSE_SIZE = {"cpu": 1 << 16, "cuda": 1}
+# Elements from which a function under `@fuse` runs fused: on one core exp(-x*x).sum() breaks even at 300k
+# (bench_fusion: bell).
+FUSE_SIZE = {"cpu": 1 << 19, "cuda": 1}
 # Pointwise nodes in a run from which it is worth a sweep. One node alone gains nothing.
 MIN_RUN = 2
 
@@ -56,7 +57,8 @@ ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid")
 
 PATTERNS: list[Pattern] = [
     Pattern("log_softmax_nll", ("nll_loss", "log_softmax"), chains.log_softmax_nll),
-    Pattern("batch_norm_relu", ("relu", "batch_norm"), chains.batch_norm_relu, devices=("cpu",)),
+    # From where two threads pay: on one, the saved pass over dz costs what the second masking does.
+    Pattern("batch_norm_relu", ("relu", "batch_norm"), chains.batch_norm_relu, 1 << 22, ("cpu",)),
     *(
         Pattern(f"linear_{name}", (name, "linear"), chains.linear_activation, devices=("cuda",))
         for name in ACTIVATIONS

@@ -12,12 +12,13 @@ from .body import Body, finished, row_index
 from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
-# Elements per block: 512 KB of float32, so that a formula's temporaries stay in cache and a thread holds the
-# interpreter lock rarely enough for two to pay (five operations on 10M elements: 14.7 ms in blocks of 64k on
-# one thread, 14.8 on two; of 128k 15.6 and 9.2).
-BLOCK = 131_072
+# Elements per block: 1 MB of float32, so that the scratch of a step or two stays in cache and a thread holds
+# the # interpreter lock rarely enough for two to pay (five operations on 10M elements: 14.7 ms in blocks of
+# 64k on one # thread, 14.8 on two; of 128k 15.6 and 9.2). From 64k to 512k one thread takes the same time
+# within 5 %.
+BLOCK = 1 << 18
 # Below this a second thread costs more than it brings (hand-over of the interpreter lock).
-THREADED = 8 * BLOCK
+THREADED = 4 * BLOCK
 _threads = int(os.environ.get("LUCID_THREADS", "0")) or min(os.cpu_count() or 1, 4)
 _pool: Any = None
 _lock = threading.Lock()
@@ -34,6 +35,17 @@ def pool() -> Any:
 
             _pool = ThreadPoolExecutor(_threads, thread_name_prefix="lucid-sweep")
     return _pool
+
+
+def shared(function: Any, starts: range, size: int) -> list[Any]:
+    """The results of `function` on consecutive parts of `starts`, one per thread where `size` elements
+    pay.
+    """
+    threads = pool() if size >= THREADED and len(starts) > 1 else None
+    if threads is None:
+        return [function(starts)]
+    share = -(-len(starts) // _threads)
+    return list(threads.map(function, (starts[i : i + share] for i in range(0, len(starts), share))))
 
 
 class Sweep:
@@ -89,20 +101,12 @@ class Sweep:
         n = self.width if self.flat else self.rows
         step = max(1, BLOCK // (1 if self.flat else max(self.width, 1)))
         blocks = range(0, n, step)
-        threads = pool() if self.body.size >= THREADED and len(blocks) > 1 else None
-        parts = [blocks]
-        if threads is not None:
-            share = -(-len(blocks) // _threads)
-            parts = [blocks[i : i + share] for i in range(0, len(blocks), share)]
-        partial: list[dict[int, Any]] = [{} for _ in parts]
-        if threads is None:
-            self._range(blocks, step, n, partial[0])
-        else:
-            list(threads.map(lambda a: self._range(a[0], step, n, a[1]), zip(parts, partial, strict=True)))
+        partial = shared(lambda part: self._range(part, step, n), blocks, self.body.size)
         return [self._result(k, partial) for k in range(len(self.wanted))]
 
-    def _range(self, starts: range, step: int, n: int, sums: dict[int, Any]) -> None:
-        """Nothing; computes the blocks that start at `starts`, with scratch of its own."""
+    def _range(self, starts: range, step: int, n: int) -> dict[int, Any]:
+        """The sums of the blocks that start at `starts`, computed with scratch of its own."""
+        sums: dict[int, Any] = {}
         code, size = self.code, step if self.flat else step * self.width
         scratch = [np.empty(size, self.work) for _ in range(code.scratch)]
         masks = [np.empty(size, bool) for _ in range(code.masks)]
@@ -118,6 +122,7 @@ class Sweep:
                 found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, self.width)
                 if found:
                     self._add(found, shape, sums)
+        return sums
 
     def _slice(self, k: int, v: Any, i: int, j: int) -> Any:
         if k in self.index:

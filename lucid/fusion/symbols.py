@@ -113,11 +113,11 @@ class Trace:
     arguments), for `numpy_code`.
     """
 
-    __slots__ = ("lines", "steps", "boolean", "device", "_names")
+    __slots__ = ("lines", "steps", "boolean", "device", "single", "_names")
 
-    def __init__(self, device: str = "cuda") -> None:
-        # On "cpu" any pointwise op has a form: it is called as it is.
-        self.device = device
+    def __init__(self, device: str = "cuda", single: bool = False) -> None:
+        # On "cpu" any pointwise op has a form: it is called as it is. single: it computes in float32.
+        self.device, self.single = device, single
         self.lines: list[str] = []
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
         self.boolean: set[str] = set()

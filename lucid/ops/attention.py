@@ -101,7 +101,7 @@ def _from_probabilities(F, g, q, k, v, p, mask, scale, needs):
 
 
 def _attention_grads(F, g, q, k, v, mask, is_causal, scale, needs):
-    p = F.safe_softmax(_scores(F, q, k, mask, is_causal, scale))
+    p = cast_like(F, F.safe_softmax(_scores(F, q, k, mask, is_causal, scale)), g)
     return _from_probabilities(F, g, q, k, v, p, mask, scale, needs)
 
 

@@ -235,11 +235,24 @@ def no_grad_same(case: Case, device: str) -> None:
         np.testing.assert_array_equal(_host(device, o.storage.array), _host(device, r.storage.array))
 
 
+def _public(case: Case, a: tuple[Any, ...], b: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+    """Pairs of outputs to compare: all but floating ones without a derivative, which only serve a device's
+    own gradient.
+    """
+    names = case.op.outputs if not case.op.composite and len(a) > 1 else ("out",) * len(a)
+    diff = case.op.diff or names
+    return [
+        (x, y)
+        for x, y, n in zip(a, b, names, strict=True)
+        if case.op.composite or len(a) == 1 or n in diff or x.dtype.num < 11
+    ]
+
+
 def devices_agree(case: Case, device: str) -> None:
     """The device gives the CPU's values and gradients."""
     if device == "cpu":
         return
-    for a, b in zip(call(case, tensors_of(case, device)), call(case, tensors_of(case, "cpu")), strict=True):
+    for a, b in _public(case, call(case, tensors_of(case, device)), call(case, tensors_of(case, "cpu"))):
         np.testing.assert_allclose(
             _host(device, a.storage.array),
             b.storage.array,
@@ -277,7 +290,7 @@ def accelerated_equals_generic(case: Case, device: str) -> None:
         op.plans.clear()
         op.plans.update(plans)
         backend_of(device).F.__dict__.pop(op.name, None)
-    for a, b in zip(values, generic, strict=True):
+    for a, b in _public(case, values, generic):
         np.testing.assert_allclose(
             _host(device, a.storage.array),
             _host(device, b.storage.array),

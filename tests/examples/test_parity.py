@@ -54,7 +54,7 @@ def curve(lib, model, dtype, batches, device="cpu"):
     for module in model.modules():
         if type(module).__name__ == "Dropout":
             module.p = 0.0  # the two libraries draw other masks
-    optimizer = lib.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
+    optimizer = lib.optim.AdamW(model.parameters(), lr=6e-3, weight_decay=0.01)
     schedule = lib.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, STEPS))
     losses = []
     for x, y in batches(np.random.default_rng(0)):
@@ -83,6 +83,6 @@ def test_loss_curve_is_pytorchs(name, dtype, device):
     theirs = curve(torch, other, dtype, batches)
     assert theirs[-5:].mean() < 0.9 * theirs[:5].mean(), "nothing was learned"
     difference = np.abs(ours - theirs) / theirs
-    # Rounding grows from step to step: Adam divides by gradients that may be small.
+    # Measured: 6e-16 and 3e-7; the limits leave room for other BLAS libraries.
     assert difference[0] < (1e-13 if dtype == "float64" else 1e-6)
-    assert difference.max() < (1e-8 if dtype == "float64" else 2e-2), difference
+    assert difference.max() < (1e-12 if dtype == "float64" else 1e-4), difference

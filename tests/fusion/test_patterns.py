@@ -343,3 +343,15 @@ def test_a_joined_gradient_costs_no_launch(device):
     )
     # mul, tanh (kernel), mul and the sum at x have become one.
     assert unfused - every == 3
+
+
+def test_a_broadcast_sum_at_the_head_is_work(device):
+    same(lambda x, b: x.tanh() + b, [arr(6, 8), arr(8)], device, expect="add+tanh")
+
+
+def test_rows_stay_out_of_the_way_of_small_arrays(device, monkeypatch):
+    for p in PATTERNS:
+        monkeypatch.setitem(p.__dict__, "min_size", 1000)
+    x = lucid.tensor(arr(5, 4), device=device, requires_grad=True)
+    LF.nll_loss(LF.log_softmax(x, -1), lucid.tensor([1, 0, 3, 1, 2], device=device)).backward()
+    assert fusion.stats().fell_back == {"too small": 1} and x.grad is not None

@@ -26,6 +26,18 @@ MAX_STATIC_SHARED = 48 * 1024  # bytes; the limit of every architecture
 MAX_SHARED = 227 * 1024  # bytes per block, compute capability 9.0
 TIMEOUT = float(os.environ.get("LUCID_CUSIM_TIMEOUT", "60"))  # seconds of processor time per launch
 _lock = threading.RLock()  # the state of a module is global to it
+# Libraries whose fibers hold stacks, the one that ran last at the end. A block of 1,024 threads with
+# barriers takes 2,048 of the 65,530 memory mappings that Linux gives a process.
+_with_stacks: dict[Path, Any] = {}
+_MOST_WITH_STACKS = 12
+
+
+def _make_room(path: Path, lib: Any) -> None:
+    """Nothing; takes the stacks back from the libraries that have not run for longest."""
+    _with_stacks.pop(path, None)
+    _with_stacks[path] = lib
+    while len(_with_stacks) > _MOST_WITH_STACKS:
+        _with_stacks.pop(next(iter(_with_stacks))).cusim_release()
 
 
 class KernelError(RuntimeError):
@@ -303,6 +315,7 @@ class Module:
             if self.checked:
                 extra = [(m.ctypes.data, m.ctypes.data + m.nbytes, 0, -1) for m in memory]
                 self._set_regions(params, args, regions + extra)
+            _make_room(self.path, self._lib)
             found = self._lib.cusim_launch(self._calls[name], pointers, ctypes.byref(config))
             self._static[name] = self._lib.cusim_static_shared()
             reports = self._read_reports(found) if found else []
