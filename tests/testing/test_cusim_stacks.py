@@ -1,4 +1,4 @@
-"""Many modules with barriers in one process: stacks are given back, so that memory mappings do not run out."""
+"""Many modules with barriers in one process: stacks are given back, so memory mappings do not run out."""
 
 from __future__ import annotations
 
