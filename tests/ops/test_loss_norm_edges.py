@@ -126,11 +126,13 @@ def test_weights_match_a_loop(device):
 
 def test_bad_targets_are_named(device):
     x, labels = lucid.zeros(3, 4, device=device), lambda *v: T(v, device, "int64")
+    # A GPU names one target; counting them would wait for the device.
+    one, two = ("; 1 of 3", "; 2 of 3") if device == "cpu" else ("", "")
     with pytest.raises(IndexRangeError,
                        match=r"cross_entropy: targets must lie in \[0, 3\] for 4 classes .ignore_index is "
-                       r"-100., got 4; 1 of 3"):
+                       r"-100., got 4" + one):
         F.cross_entropy(x, labels(0, 4, 1))
-    with pytest.raises(IndexRangeError, match=r"nll_loss: targets must lie in \[0, 3\] .* got -1; 2 of 3"):
+    with pytest.raises(IndexRangeError, match=r"nll_loss: targets must lie in \[0, 3\] .* got -1" + two):
         F.nll_loss(x, labels(-1, -1, 0))
     with pytest.raises(DtypeError,
                        match=r"class-index targets must be integers, got float32 of shape \(3,\); convert "
