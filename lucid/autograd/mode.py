@@ -62,7 +62,7 @@ class set_grad_enabled:
     False
     """
 
-    # A slotted class: 118 ns against 642 for @contextmanager (notes: anchors_style, 3.4).
+    # A slotted class: 118 ns against 642 for @contextmanager (Python 3.11).
     __slots__ = ("enabled", "before")
 
     def __init__(self, enabled: bool) -> None:

@@ -216,7 +216,7 @@ def tanh(xp, x):
     """Hyperbolic tangent of each element."""
 
 
-# Not g * (1 - out * out): a Python number costs numpy 230 ns more than an array (notes: peers_cpu).
+# Not g * (1 - out * out): a Python number costs numpy 230 ns more than an array (numpy 2.4).
 tanh.grad(x=lambda F, g, out: g - g * (out * out))
 
 
