@@ -66,9 +66,11 @@ def test_low_precision(case, dtype, device):
 
 
 def test_every_op_is_sampled_and_documented():
+    # Kernels of users (lucid.cuda.kernel, its examples) are ops too, but not ours.
+    own = [op for op in OPS.values() if op.module.startswith("lucid.ops")]
     constants = {"detach", "zeros_like", "ones_like", "full_like"}
-    assert not [op.name for op in OPS.values() if not op.samples and op.name not in constants]
-    assert not [op.name for op in OPS.values() if not op.doc.split("\n")[0].endswith((".", ":"))]
+    assert not [op.name for op in own if not op.samples and op.name not in constants]
+    assert not [op.name for op in own if not op.doc.split("\n")[0].endswith((".", ":"))]
 
 
 class _Restricted:
