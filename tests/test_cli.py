@@ -452,5 +452,6 @@ def test_every_command_has_help(command, words):
 def test_version_and_module_form(command):
     assert command("--version")[:2] == (0, f"lucid {lucid.__version__}\n")
     # In a process of its own: the import hook of pytest, through which plugins go, has no get_code for runpy.
-    run = subprocess.run([sys.executable, "-m", "lucid", "--version"], capture_output=True, text=True, check=False)
+    command_line = [sys.executable, "-m", "lucid", "--version"]
+    run = subprocess.run(command_line, capture_output=True, text=True, check=False)
     assert run.returncode == 0 and run.stdout == f"lucid {lucid.__version__}\n"
