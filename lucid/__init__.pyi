@@ -284,7 +284,6 @@ from ._ops import view_as_real as view_as_real
 from ._ops import xlogy as xlogy
 from .functional.basic import can_cast as can_cast
 from .functional.basic import clone as clone
-from .functional.basic import data_equal as data_equal
 from .functional.basic import detach as detach
 from .functional.basic import is_complex as is_complex
 from .functional.basic import is_floating_point as is_floating_point

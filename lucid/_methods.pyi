@@ -7,7 +7,6 @@ from typing import Any
 
 from . import _functions as _functions
 from . import _ops as _ops
-from .functional import basic as _basic
 from .functional import creation as _creation
 from .functional import decompositions as _decompositions
 from .functional import fft as _fft
@@ -198,7 +197,6 @@ class TensorMethods(TensorImpl):
     cumprod_ = _functions.cumprod
     cumsum = _functions.cumsum
     cumsum_ = _functions.cumsum
-    data_equal = _basic.data_equal
     deg2rad = _ops.deg2rad
     deg2rad_ = _ops.deg2rad
     det = _ops.det

@@ -10,7 +10,6 @@ from typing import Any
 from ..errors import GradError, ShapeError
 from ..storage.storage import Storage
 from .impl import TensorImpl, gradient_edge
-from .mode import no_grad
 from .node import Node
 
 _next_id = itertools.count().__next__
@@ -186,7 +185,6 @@ def run_post(node: Node, grads: Any, g: Any, backend: Any, create: bool) -> Any:
 __all__ = [
     "RemovableHandle",
     "add_hook",
-    "no_grad",
     "register_hook",
     "register_post_accumulate_grad_hook",
     "retain_grad",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from typing import Any
 
 from ..autograd.record import RECORDED as F
@@ -61,9 +60,3 @@ def result_type(a: Any, b: Any) -> Any:
 def can_cast(from_: Any, to: Any) -> bool:
     """Whether a value of dtype `from_` may be stored in dtype `to` by an in-place operation."""
     return category(as_dtype(from_)) <= category(as_dtype(to))
-
-
-@public(method=True)
-def data_equal(x: Tensor, y: Tensor) -> builtins.bool:
-    """Whether `x` and `y` have the same shape, dtype and elements (NaN equals nothing)."""
-    return x.shape == y.shape and x.dtype == y.dtype and builtins.bool((x == y).all())

@@ -16,8 +16,8 @@ from . import chains
 # Elements of a saved array below which the pass leaves a graph alone (bench_fusion: pass, log_softmax + nll).
 MIN_SIZE = 32_768
 # Elements from which a run pays. On CUDA it saves launches from the start. On the CPU arrays that fit in the
-# last cache gain nothing: a chain of 5 in float32 took 1.0 of the unfused time at 1M elements, 0.65 at 4M,
-# 0.5 at 10M (bench_fusion: size sweep).
+# last cache gain nothing: a chain of 5 in float32 took 1.0 of the unfused time at 1M elements, 0.69 at 4M,
+# 0.55 at 10M (bench_fusion: size sweep).
 RUN_SIZE = {"cpu": 1 << 21, "cuda": MIN_SIZE}
 # Elements from which a function under `@fuse` runs fused: on one core exp(-x*x).sum() breaks even at 300k
 # (bench_fusion: bell).

@@ -195,7 +195,6 @@ NOTHING_WRONG = set(
         "compile",
         "conj",
         "conj_physical",
-        "data_equal",
         "detach",
         "equal",
         "from_dlpack",
