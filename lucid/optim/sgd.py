@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..kernel.multi_tensor import sgd_numbers
 from ..storage.backend import Backend
 from ..storage.dtype import float32, float64
 from . import rules
-from .optimizer import Elementwise, Params, in_range
+from .elementwise import Elementwise, Kernel
+from .optimizer import Params, in_range
 
 
 class SGD(Elementwise):
@@ -25,6 +27,8 @@ class SGD(Elementwise):
     [0.800000011920929, 1.600000023841858]
     """
 
+    _captured = True
+
     def __init__(
         self,
         params: Params,
@@ -36,9 +40,9 @@ class SGD(Elementwise):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        # foreach and fused are accepted for PyTorch's scripts: there is one implementation.
         super().__init__(
             params,
             dict(
@@ -48,6 +52,9 @@ class SGD(Elementwise):
                 weight_decay=weight_decay,
                 nesterov=nesterov,
                 maximize=maximize,
+                foreach=foreach,
+                differentiable=differentiable,
+                fused=fused,
             ),
         )
 
@@ -78,6 +85,10 @@ class SGD(Elementwise):
             return rules.sgd, (lr,), (), decay
         keep = 1.0 if state["step"] == 1 else 1.0 - group["dampening"]
         return rules.sgd_momentum, (lr, momentum, keep), (group["nesterov"], keep != 1.0), decay
+
+    def _kernel(self, group: dict[str, Any]) -> Kernel:
+        options = ("lr", "weight_decay", "maximize", "momentum", "dampening", "nesterov")
+        return "sgd_momentum" if group["momentum"] else "sgd", sgd_numbers(*(group[o] for o in options))
 
     def _fastest(self, rule: Any, backend: Backend, dtype: Any) -> Any:
         return _BLAS.get((rule, dtype), rule) if backend.name == "cpu" else rule
@@ -140,11 +151,24 @@ class ASGD(Elementwise):
         alpha: float = 0.75,
         t0: float = 1e6,
         weight_decay: float = 0.0,
-        *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
     ) -> None:
         super().__init__(
-            params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize)
+            params,
+            dict(
+                lr=lr,
+                lambd=lambd,
+                alpha=alpha,
+                t0=t0,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
         )
 
     def _check_options(self, group: dict[str, Any]) -> None:
@@ -184,9 +208,23 @@ class Rprop(Elementwise):
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0),
         *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
-        super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                etas=etas,
+                step_sizes=step_sizes,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         down, up = group["etas"]
