@@ -163,7 +163,7 @@ def gradients(sim, dtype, odd):
     scale, good, found = (device(np.ones(1, kind)) for kind in (np.float32, np.int32, np.int32))
     found[0] = 0
     for value in (1.0, np.inf):
-        grads[1][3] = value
+        grads[1][3] = grads[2][:40] = grads[3][-1] = value
         gradient_unscale(sim, grads, device(np.full(1, 2.0, wide)), found)
     for bad in (1, 0, 0):
         loss_scale(sim, scale, good, device(np.full(1, bad, np.int32)), 2.0, 0.5, 2)

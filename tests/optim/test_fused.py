@@ -408,6 +408,24 @@ def test_replaced_state_and_moved_parameters(device):
     assert optimizer.state[p]["step"] == 2 and p.detach().cpu().numpy().all()
 
 
+def test_loaded_state_may_lie_in_any_order(device):
+    p, q = (lucid.tensor(np.ones((3, 4)), device=device, requires_grad=True) for _ in range(2))
+    first, second = optim.Adam([p], lr=0.1), optim.Adam([q], lr=0.1)
+    for parameter in (p, q):
+        parameter.grad = lucid.tensor(np.arange(12.0).reshape(3, 4), device=device)
+    first.step()
+    saved = first.state_dict()
+    for key in ("exp_avg", "exp_avg_sq"):
+        value = saved["state"][0][key]
+        saved["state"][0][key] = _wrap(value.array.transpose().copy().transpose(), value.backend)
+    second.load_state_dict(saved)
+    q.data = p.detach().clone()
+    for _ in range(2):
+        first.step()
+        second.step()
+    _same_bits(_values([p]), _values([q]))
+
+
 def test_a_parameter_group_may_come_later(device):
     params = _params(lucid, device)
     optimizer = optim.AdamW(params[:2], lr=0.1)
@@ -520,7 +538,8 @@ def test_a_pack_is_its_parameters(name, monkeypatch):
         params = _params(lucid, "cpu", "float32")
         options = {"momentum": 0.9, "weight_decay": 0.1} if name == "SGD" else {"maximize": True}
         optimizer = getattr(optim, name)(params, **options)
-        monkeypatch.setattr(optimizer, "_fastest", lambda rule, *a: rule)
+        # What BLAS does to an element may depend on its place: not for those that may share a pack.
+        monkeypatch.setattr(optimizer, "_fastest", lambda rule, *a: None if small > 0 else rule)
         _steps(lucid, params, optimizer, range(8), "float32")
         runs.append((_values(params), [v for _, v in _state(optimizer)]))
         homes = {type(s.home) for group in optimizer._slots.values() for s in group}
