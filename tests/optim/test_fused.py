@@ -424,6 +424,8 @@ def test_loaded_state_may_lie_in_any_order(device):
         first.step()
         second.step()
     _same_bits(_values([p]), _values([q]))
+    for (_, a), (_, b) in zip(_state(first), _state(second), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_parameter_group_may_come_later(device):
