@@ -67,10 +67,6 @@ class Elementwise(Optimizer):
         """The kernel that steps many parameters at once, and its numbers; None when there is none."""
         return None
 
-    def _fastest(self, rule: Any, backend: Backend, dtype: Any) -> Any:
-        """A quicker form of `rule` for a backend and dtype; `rule` itself when there is none."""
-        return rule
-
     def _new_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]:
         """The state before the first step: "step" 0 and an array of zeros per name."""
         return {"step": 0} | {
@@ -274,15 +270,11 @@ class Elementwise(Optimizer):
 
     def _recipe(self, group: dict[str, Any], device: Backend, slot: Slot, known: dict[Any, Recipe]) -> Recipe:
         dtype = _working(slot)
-        # BLAS may round the last elements of an array in another way than the rest: what shares a pack in one
-        # step and not in the next must not depend on its place.
-        packed = slot.home is not None
-        key = (slot.state["step"], dtype, packed)
+        key = (slot.state["step"], dtype)
         found = known.get(key) if self._shared else None
         if found is None:
             rule, numbers, flags, decay = self._rule(_plain(group), slot.state)
             constants, weight = _converted(device, dtype, numbers, decay)
-            rule = rule if packed else self._fastest(rule, device, dtype)
             found = known[key] = (rule, weight, group["maximize"], constants + flags)
         return found
 

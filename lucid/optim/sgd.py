@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..kernel.multi_tensor import sgd_numbers
-from ..storage.backend import Backend
-from ..storage.dtype import float32, float64
 from . import rules
 from .elementwise import Elementwise, Kernel
 from .optimizer import Params, in_range
@@ -89,49 +87,6 @@ class SGD(Elementwise):
     def _kernel(self, group: dict[str, Any]) -> Kernel:
         options = ("lr", "weight_decay", "maximize", "momentum", "dampening", "nesterov")
         return "sgd_momentum" if group["momentum"] else "sgd", sgd_numbers(*(group[o] for o in options))
-
-    def _fastest(self, rule: Any, backend: Backend, dtype: Any) -> Any:
-        return _BLAS.get((rule, dtype), rule) if backend.name == "cpu" else rule
-
-
-def _blas_rules(dtype: Any, prefix: str) -> dict[Any, Any]:
-    # axpy makes two passes of four: 45 us against 61 for 200k float32 with momentum (bench_optim: sgd).
-    routines: list[Any] = []
-
-    def axpy(x: Any, y: Any, a: Any) -> None:
-        if not routines:
-            from scipy.linalg import blas
-
-            routines.extend((getattr(blas, prefix + "axpy"), getattr(blas, prefix + "scal")))
-        routines[0](x, y, a=float(a))
-
-    def sgd(xp: Any, p: Any, g: Any, t: Any, lr: Any) -> None:
-        axpy(g, p, -lr)
-
-    def sgd_momentum(
-        xp: Any,
-        p: Any,
-        g: Any,
-        buf: Any,
-        t: Any,
-        lr: Any,
-        momentum: Any,
-        keep: Any,
-        nesterov: bool,
-        dampened: bool,
-    ) -> None:
-        xp.multiply(buf, momentum, out=buf)
-        axpy(g, buf, keep)
-        if nesterov:
-            axpy(g, p, -lr)
-            axpy(buf, p, -lr * momentum)
-        else:
-            axpy(buf, p, -lr)
-
-    return {(rules.sgd, dtype): sgd, (rules.sgd_momentum, dtype): sgd_momentum}
-
-
-_BLAS = _blas_rules(float32, "s") | _blas_rules(float64, "d")
 
 
 class ASGD(Elementwise):
