@@ -111,7 +111,9 @@ def compare(scale: float = 1.0) -> list[dict[str, Any]]:
     """All rows."""
     import torch
 
-    rows = []
+    rows: list[dict[str, Any]] = []
+    # For nothing: memory that is new to the process may be slow for a while.
+    row("", {"lucid": step_of(lucid, "sgd", SETS["gpt"])}, 20)
     for which, shapes in SETS.items():
         repeats = max(3, int((15 if which == "gpt" else 100) * scale))
         for optimizer in OPTIMIZERS:

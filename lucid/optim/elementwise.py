@@ -227,8 +227,7 @@ class Elementwise(Optimizer):
             state["step"] = int(state["step"].item())
         size = slot.arrays[0].size
         alone = device.runs_kernels or slot.low or slot.staged is not None or not self._shared
-        # A rule without state is one or two calls.
-        if not alone and size <= (SMALL if any(names) else SMALL // 8):
+        if not alone and size <= SMALL:
             packs = self._packs.setdefault((id(group), device, param.dtype, names), [])
             if not packs or packs[-1].size + size > PACK:
                 packs.append(Pack())

@@ -2,8 +2,8 @@
 small ones in one pack, and all of a dtype in one kernel launch.
 
 A part has at most 2**18 elements: scratch memory stays at a few MB whatever the model's size, the part stays
-in the CPU's cache (Adam on 8.5M float32, bench_optim: parts of 2**15 to 2**18 within 5 %, of 2**12 twice the
-time), and two threads can share the work.
+in the CPU's cache, and threads can share the work (bench_optim, one thread: adamw gpt 16.2 ms in parts of
+2**18 elements, 17.4 of 2**15, 23.9 of 2**13; sgd momentum gpt 5.9, 7.9, 11.4).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from ..storage.dtype import REAL_OF
 from ..tensor import Tensor, _wrap
 
 PART = 1 << 18
-# Parameters up to SMALL elements share packs of up to PACK: below it the calls of a rule cost more than two
-# copies (bench_optim: adamw small).
+# Parameters up to SMALL elements share packs of up to PACK. Processor time per tensor of 64, 1024, 8192 and
+# 16384 elements (bench_optim: adamw, a hundred of them): 3.5, 7.0, 26.6, 44.1 us packed, 11.8, 14.5, 29.2, 44.5
+# alone.
 SMALL, PACK = 1 << 13, 1 << 16
 
 # What a rule needs in a step: itself, the L2 decay or None, whether to maximise, its constants.
