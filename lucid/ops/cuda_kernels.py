@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import numpy as np    # for its dtypes alone
+import numpy as np  # for its dtypes alone
 
 from ..errors import IndexRangeError
 from ..kernel import calls
