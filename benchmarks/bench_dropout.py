@@ -2,8 +2,8 @@
 
     python benchmarks/bench_dropout.py [n ...]
 
-Forward + backward of n float32 elements, both forms in turn in each repeat, in CPU time; and the bytes that the
-graph keeps.
+Forward + backward of n float32 elements, both forms in turn in each repeat, in CPU time; and the bytes that
+the graph keeps.
 """
 
 from __future__ import annotations

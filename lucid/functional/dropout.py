@@ -1,5 +1,5 @@
-"""Dropout under PyTorch's names: masks come from the default generator of the input's device, and are the same
-on every device.
+"""Dropout under PyTorch's names: masks come from the default generator of the input's device, and are the
+same on every device.
 """
 
 from __future__ import annotations

@@ -31,9 +31,10 @@ _STATE = A(value=[(7 << 40) + 11, (1 << 32) - 1])
 
 @op(public=False, diff=(), samples=[Sample(_STATE, 2, (3, 5), 0.75), Sample(_STATE, 0, (), 1.0)])
 def philox_mask(xp, state, skip: int, shape: tuple, keep: float):
-    """bool of `shape`, True with probability `keep`: `Generator.bernoulli_mask` at `skip` blocks past `state`.
+    """bool of `shape`, True with probability `keep`.
 
-    state: uint64 [2], seed and offset, as `Generator.draw` gives it.
+    `Generator.bernoulli_mask` at `skip` blocks past `state`: uint64 [2], seed and offset, as `Generator.draw`
+    gives it.
     """
     return stream_mask(xp, state.astype("uint64", copy=False), skip, shape, keep)
 

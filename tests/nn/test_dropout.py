@@ -99,12 +99,13 @@ def test_masks_are_made_in_one_launch(device):
     counted_only(device)
     generator = Generator(device).manual_seed(2**33 + 1)
     generator.bernoulli_mask((1,), 0.5)
+    draws = ((7, 9), 0.25), ((3,), 1.0), ((4, 1), 0.0)
     with simulator.counted() as counts:
-        masks = [generator.bernoulli_mask(shape, p) for shape, p in (((7, 9), 0.25), ((3,), 1.0), ((4, 1), 0.0))]
+        masks = [generator.bernoulli_mask(shape, p) for shape, p in draws]
     assert counts["launches"] == counts["raw"] == 3 and counts["h2d_bytes"] == 0
     reference = Generator("cpu").manual_seed(2**33 + 1)
     reference.bernoulli_mask((1,), 0.5)
-    for mask, (shape, p) in zip(masks, (((7, 9), 0.25), ((3,), 1.0), ((4, 1), 0.0)), strict=True):
+    for mask, (shape, p) in zip(masks, draws, strict=True):
         np.testing.assert_array_equal(mask.get(), reference.bernoulli_mask(shape, p))
     assert generator.bernoulli_mask((0, 4), 0.5).shape == (0, 4)
     assert generator.get_state() == reference.get_state()
@@ -128,7 +129,8 @@ def test_every_kind_is_that_of_the_cpu(device, name):
 
 
 def test_higher_orders_and_repeated_passes(device):
-    x = lucid.tensor([0.5, -1.0, 2.0, 3.0, -0.25, 1.5], dtype=lucid.float64, device=device, requires_grad=True)
+    values = [0.5, -1.0, 2.0, 3.0, -0.25, 1.5]
+    x = lucid.tensor(values, dtype=lucid.float64, device=device, requires_grad=True)
     lucid.manual_seed(5)
     m = expected_mask((6,), 0.4, 5, 0) / 0.6
     y = F.dropout(x * x, 0.4)
