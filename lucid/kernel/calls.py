@@ -167,22 +167,22 @@ def threshold_of(keep: float) -> int:
     return round(keep * 2.0**32)
 
 
-def dropout(launch: Any, x: Any, state: Any, keep: float) -> Any:
-    """x / keep where word i of the stream `state` (uint64 [seed, offset] on the device) keeps element i, x 0
-    elsewhere.
+def dropout(launch: Any, x: Any, state: Any, keep: float, skip: int = 0) -> Any:
+    """x / keep where word i of the stream `state` (uint64 [seed, offset] on the device), `skip` blocks on,
+    keeps element i, x 0 elsewhere.
     """
     out, macros = launch.empty(x.shape, x.dtype), form(launch, x)
     launch(
         "dropout",
         *flat(launch, x.size, max(4, _step(x.dtype, macros))),
-        (x, out, state, threshold_of(keep), 1.0 / keep, x.size),
+        (x, out, state, skip, threshold_of(keep), 1.0 / keep, x.size),
         x.dtype,
         macros,
     )
     return out
 
 
-def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any) -> Any:
+def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any, skip: int = 0) -> Any:
     """The bool mask of `dropout`.
 
     Generator.bernoulli_mask(shape, keep) of the same stream. dtype: any floating one (it names the build).
@@ -191,7 +191,7 @@ def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any) -
     launch(
         "dropout_mask",
         *flat(launch, mask.size, 4),
-        (mask, state, threshold_of(keep), mask.size),
+        (mask, state, skip, threshold_of(keep), mask.size),
         dtype,
         () if launch.address(mask) % 4 == 0 else _SCALAR,
     )

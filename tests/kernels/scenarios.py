@@ -117,6 +117,8 @@ def windows(sim, dtype, odd):
     count = (4, 8 + odd)
     cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation)
     spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation)
+    cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation, True)
+    spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation, True)
 
 
 def optimizers(sim, dtype, odd):
