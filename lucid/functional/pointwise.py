@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from ..autograd import inplace as _inplace
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, LucidError
+from ..ops.describe import document
 from ..ops.registry import OPS
 from ..storage.dtype import category, complex128, float64
 from ..storage.random import default_generator
@@ -178,7 +180,8 @@ def _forward(name: str) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
         return getattr(F, name)(*args, **kwargs)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = OPS[name].doc
+    function.__doc__ = document(OPS[name])
+    setattr(function, "__signature__", inspect.Signature(OPS[name].parameters))  # noqa: B010  (for help())
     return function
 
 
@@ -221,7 +224,7 @@ def _method(name: str) -> Callable[..., Any]:
     def function(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return getattr(x, name)(*args, **kwargs)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The tensor itself, after `{name.rstrip('_')}` was done in place."
+    function.__doc__ = _inplace.document(name)
     return function
 
 

@@ -13,7 +13,6 @@ from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named, normalize_dim, normalize_dims
 from ..ops.shape import address
-from ..storage.backend import backend_of
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap
 from .reduce import numpy_names
@@ -356,44 +355,6 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if k == 2:
         return F.flip(x, (a, b))
     return F.flip(F.transpose(x, a, b), (a,)) if k == 1 else F.transpose(F.flip(x, (a,)), a, b)
-
-
-# ---- diagonals ----
-
-@public(method=True)
-def diag(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrix with the vector `x` on a diagonal, or a copy of a diagonal of the matrix `x`."""
-    if x.ndim not in (1, 2):
-        raise ShapeError(f"diag: expected 1 or 2 dimensions, got shape {x.shape}; use diagonal or diag_embed")
-    return F.diag_embed(x, diagonal) if x.ndim == 1 else F.clone(F.diagonal(x, diagonal))
-
-
-@public(method=True)
-def diagflat(x: Tensor, offset: int = 0) -> Tensor:
-    """The matrix with the elements of `x` on a diagonal."""
-    return F.diag_embed(F.reshape(x, (-1,)), offset)
-
-
-def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, lower: bool) -> Tensor:
-    if row < 0 or col < 0:
-        raise ShapeError(f"{'tril' if lower else 'triu'}_indices: expected sizes >= 0, got {row} and {col}")
-    backend = backend_of(device)
-    xp = backend.xp
-    gap = xp.arange(col) - xp.arange(row)[:, None]
-    inside = gap <= offset if lower else gap >= offset
-    return _wrap(xp.stack(xp.nonzero(inside)).astype(as_dtype(dtype)), backend)
-
-
-@public()
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
-    """Row and column numbers, [2, n], of the elements on and below a diagonal of a row x col matrix."""
-    return _triangle_indices(row, col, offset, dtype, device, True)
-
-
-@public()
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
-    """Row and column numbers, [2, n], of the elements on and above a diagonal of a row x col matrix."""
-    return _triangle_indices(row, col, offset, dtype, device, False)
 
 
 def _placed(name: str, x: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
