@@ -406,7 +406,7 @@ DATA = (
         "index_add_atomic",
         "segment.cu",
         "index_add_atomic",
-        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, cols i64",
+        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, rows i64, cols i64",
         "3*n*cols*s",
         vector=False,
         wide=0,
