@@ -104,11 +104,14 @@ def _enter(op: Op) -> list[str]:
 def _forward(op: Op) -> list[str]:
     arrays = {n: f"_a{i}" for i, n in enumerate(op.tensors)}
     call = _call_arguments(op, arrays)
+    # Views and comparisons compute nothing that NumPy could warn of.
+    warns = not (op.view or op.dtype == "compare" and op.ufunc)
+    run = f"run_quiet(raw_cpu, {call})" if warns else f"raw_cpu({call})"
     failed = (
-        f"    except Exception as _error: raise explained(OP, _error, ({', '.join(op.tensors)},), "
-        f"({''.join(s + ', ' for s in op.statics)})) from _error"
+        f"    except Exception as _error: _a = failed(OP, _error, ({', '.join(op.tensors)},), "
+        f"({''.join(s + ', ' for s in op.statics)}))"
     )
-    return ["    try:", f"        _a = (raw_cpu if _b is CPU else _b.F.{op.name})({call})", failed]
+    return ["    try:", f"        _a = {run} if _b is CPU else _b.F.{op.name}({call})", failed]
 
 
 def _new_tensor(op: Op) -> list[str]:
