@@ -1,12 +1,20 @@
-"""Dropout under PyTorch's names: masks come from the default generator of the input's device."""
+"""Dropout under PyTorch's names: masks come from the default generator of the input's device, and are the
+same on every device.
+"""
 
 from __future__ import annotations
 
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
+from ..storage.dtype import is_floating
 from ..storage.random import default_generator
 from ..tensor import Tensor, _wrap
 from .registry import public
+
+# Devices on which the mask of `dropout` is kept for the backward pass, a byte per element, and not computed
+# again from 16 bytes. On one core forward and backward then take 8.4 ns per element of float32, not 15.3
+# (bench_dropout: 1M elements). A GPU makes the words while it waits for memory.
+KEEPS_MASK = ("cpu",)
 
 
 def _check(name: str, p: float) -> None:
@@ -41,7 +49,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return input
     if p == 1.0:
         return _finish(input, input * 0.0, inplace)
-    return _finish(input, F.dropout(input, _mask(input, input.shape, p), p), inplace)
+    backend = input.storage.backend
+    if backend.name in KEEPS_MASK or not is_floating(input.dtype):
+        return _finish(input, F.dropout(input, _mask(input, input.shape, p), p), inplace)
+    state, skip = default_generator(backend).draw(input.numel())
+    return _finish(input, F.seeded_dropout(input, _wrap(state, backend), skip, p), inplace)
 
 
 @public("dropout")
