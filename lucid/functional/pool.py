@@ -460,8 +460,9 @@ def _define_unpool(n: int) -> None:
     max_unpool.__name__ = name
     max_unpool.__doc__ = (
         f"Zeros with each element of `x` at the place in the flattened {n}-d output that `indices` names.\n\n"
-        f"indices: from `max_pool{n}d(return_indices=True)`. output_size: that of the pooled input, where the\n"
-        "windows leave it open. Raises ShapeError for one that does not fit.\n\n>>> import lucid\n>>> F = lucid.nn.functional\n"
+        f"indices: from `max_pool{n}d(return_indices=True)`. output_size: that of the pooled input, where\n"
+        "the windows leave it open. Raises ShapeError for one that does not fit.\n\n"
+        ">>> import lucid\n>>> F = lucid.nn.functional\n"
         f">>> x, indices = F.max_pool{n}d(lucid.ones{(1, *[4] * n)}, 2, return_indices=True)\n"
         f">>> F.max_unpool{n}d(x, indices, 2).shape\n{(1, *[4] * n)}"
     )
