@@ -161,8 +161,8 @@ def document(name: str) -> str:
     own = name.rstrip("_")
     return (
         f"The tensor itself, after the result of `{own}` was written into it.\n\n"
-        f"Arguments as of `Tensor.{own}`. Raises InplaceError for a leaf that requires grad while operations "
-        "are\nrecorded, ShapeError or DtypeError for a result that does not fit."
+        f"Arguments as of `{own}`. Raises InplaceError for a leaf that requires grad while operations are\n"
+        "recorded, ShapeError or DtypeError for a result that does not fit."
     )
 
 

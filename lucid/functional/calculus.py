@@ -21,7 +21,15 @@ def _part(x: Tensor, dim: int, start: int | None, stop: int | None, step: int | 
 @numpy_names
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
          append: Tensor | None = None) -> Tensor:
-    """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
+    """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind.
+
+    x[i + 1] - x[i], n times; of bools, whether they differ. Returns x's shape with n less along `dim`. Raises
+    ShapeError for a 0-d x and n < 0.
+
+    >>> import lucid
+    >>> lucid.diff(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
+    tensor([3., 5., 7.])
+    """
     if not x.ndim:
         raise ShapeError("diff: expected at least 1 dimension, got a 0-d tensor")
     if n < 0:
@@ -75,7 +83,13 @@ def _one_sided(a: Tensor, b: Tensor, c: Tensor, h: Any, k: Any) -> Tensor:
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Dim = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Estimated derivative of `x` along each of `dim`: second order inside, `edge_order` at the ends.
 
-    spacing: a number, one number for each dimension, or one tensor of coordinates for each dimension.
+    spacing: a number, one number for each dimension, or one tensor of coordinates for each dimension. Returns
+    a tuple of tensors of x's shape. Raises ShapeError for fewer than edge_order + 1 elements and for spacings
+    that do not fit. Formulas: Fornberg 1988, Math. Comp. 51.
+
+    >>> import lucid
+    >>> lucid.gradient(lucid.tensor([0.0, 1.0, 4.0, 9.0]))
+    (tensor([1., 2., 4., 5.]),)
     """
     spacing = 1 if spacing is None else spacing
     dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
@@ -116,20 +130,37 @@ def _trapezoids(y: Tensor, x: Any, dx: Any, dim: int) -> tuple[Tensor, int]:
 @public(method=False)
 @named("trapezoid")
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`."""
+    """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`.
+
+    sum (y_i + y_(i+1)) / 2 (x_(i+1) - x_i), dx = 1 unless given. Returns y's shape without `dim`.
+
+    >>> import lucid
+    >>> lucid.trapezoid(lucid.tensor([0.0, 1.0, 2.0]), lucid.tensor([0.0, 1.0, 3.0]))
+    tensor(3.5)
+    """
     parts, dim = _trapezoids(y, x, dx, dim)
     return F.sum(parts, dim)
 
 
 @public(method=False)
 def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` along `dim`: another name of `trapezoid`."""
+    """Integral of `y` along `dim`: another name of `trapezoid`.
+
+    >>> import lucid
+    >>> lucid.trapz(lucid.tensor([0.0, 1.0, 2.0]))
+    tensor(2.)
+    """
     return trapezoid(y, x, dx=dx, dim=dim)
 
 
 @public(method=False)
 @named("cumulative_trapezoid")
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` up to each position but the first along `dim`, by the trapezoidal rule."""
+    """Integral of `y` up to each position but the first along `dim`; see `trapezoid`.
+
+    >>> import lucid
+    >>> lucid.cumulative_trapezoid(lucid.tensor([0.0, 1.0, 2.0]))
+    tensor([0.5, 2. ])
+    """
     parts, dim = _trapezoids(y, x, dx, dim)
     return F.cumsum(parts, dim)

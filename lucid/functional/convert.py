@@ -15,9 +15,19 @@ from .registry import public
 
 @public()
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """`data` as a tensor, without a copy where possible: a tensor itself, a NumPy array's memory (on the
-    CPU), the memory of a CuPy array or of anything with `__cuda_array_interface__` (on its device), else a
-    copy.
+    """`data` as a tensor, without a copy where possible.
+
+    A tensor is itself; of a NumPy array (on the CPU), a CuPy array or anything with
+    `__cuda_array_interface__` (on its device) the memory is shared; everything else is copied, as by
+    `tensor`.
+
+    >>> import numpy as np
+    >>> import lucid
+    >>> array = np.zeros(2)
+    >>> x = lucid.as_tensor(array)
+    >>> array[0] = 7
+    >>> x
+    tensor([7., 0.], dtype=float64)
     """
     if isinstance(data, Tensor):
         wanted = data.dtype if dtype is None else as_dtype(dtype)
@@ -45,8 +55,14 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """`as_tensor`, for array-API users. copy: True always copies; False raises ValueError where a copy would
-    be needed.
+    """`as_tensor`, for array-API users.
+
+    copy: True always copies; False raises ValueError where a copy would be needed.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0, 2.0])
+    >>> lucid.asarray(x) is x, lucid.asarray(x, copy=True) is x
+    (True, False)
     """
     if copy:
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -67,11 +83,18 @@ def asarray(
 
 @public()
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A CPU tensor that shares the array's memory: a write to one is seen in the other. `lucid.tensor`
-    copies.
+    """A CPU tensor that shares the array's memory: a write to one is seen in the other.
 
-    Raises DtypeError for other objects and for dtypes that lucid does not have (strings, objects, other byte
-    orders).
+    `lucid.tensor` copies. Raises DtypeError for other objects and for dtypes that lucid does not have
+    (strings, objects, other byte orders).
+
+    >>> import numpy as np
+    >>> import lucid
+    >>> array = np.zeros(2)
+    >>> x = lucid.from_numpy(array)
+    >>> array[0] = 7
+    >>> x
+    tensor([7., 0.], dtype=float64)
     """
     if not isinstance(array, np.ndarray):
         raise DtypeError(
@@ -83,10 +106,13 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 @public()
 def from_cupy(array: Any) -> Tensor:
-    """A CUDA tensor that shares the memory of a CuPy array: a write to one is seen in the other. `x.array` is
-    the way back.
+    """A CUDA tensor that shares the memory of a CuPy array: a write to one is seen in the other.
 
-    Raises DtypeError for other objects and for dtypes that lucid does not have.
+    `x.array` is the way back. Raises DtypeError for other objects and for dtypes that lucid does not have.
+
+    >>> import cupy, lucid  # doctest: +SKIP
+    >>> lucid.from_cupy(cupy.zeros(2))  # doctest: +SKIP
+    tensor([0., 0.], device='cuda:0', dtype=float64)
     """
     if isinstance(array, np.ndarray) or not hasattr(array, "__cuda_array_interface__"):
         raise DtypeError(
@@ -114,7 +140,15 @@ setattr(Tensor, "__cuda_array_interface__", property(_cuda_array_interface))  # 
 def frombuffer(
     buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    """A 1-d CPU tensor on the memory of a bytes-like object, which it shares."""
+    """A 1-d CPU tensor on the memory of a bytes-like object, which it shares.
+
+    count: elements, -1 for all that fit; offset: bytes to skip. Raises ShapeError for a buffer that is too
+    short.
+
+    >>> import lucid
+    >>> lucid.frombuffer(bytearray([1, 2, 3, 4]), dtype=lucid.uint8, offset=1)
+    tensor([2, 3, 4], dtype=uint8)
+    """
     try:
         array = np.frombuffer(buffer, as_dtype(dtype), count, offset)
     except ValueError as error:
@@ -126,8 +160,14 @@ def frombuffer(
 
 @public("from_dlpack", "utils.dlpack.from_dlpack")
 def from_dlpack(source: Any) -> Tensor:
-    """A tensor that shares the memory of an array of another library (anything with `__dlpack__`), on its
-    device.
+    """A tensor that shares the memory of an array of another library, on its device.
+
+    source: anything with `__dlpack__` and `__dlpack_device__`.
+
+    >>> import numpy as np
+    >>> import lucid
+    >>> lucid.from_dlpack(np.arange(3))
+    tensor([0, 1, 2])
     """
     kind, index = source.__dlpack_device__()
     # DLDeviceType of dlpack.h: kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3.
@@ -137,5 +177,10 @@ def from_dlpack(source: Any) -> Tensor:
 
 @public("to_dlpack", "utils.dlpack.to_dlpack")
 def to_dlpack(x: Tensor) -> Any:
-    """A DLPack capsule on the tensor's memory."""
+    """A DLPack capsule on the tensor's memory, for `from_dlpack` of another library.
+
+    >>> import lucid
+    >>> type(lucid.to_dlpack(lucid.tensor([1.0]))).__name__
+    'PyCapsule'
+    """
     return x.__dlpack__()

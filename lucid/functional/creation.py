@@ -61,7 +61,10 @@ def _new(
 def zeros(
     *size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of zeros; size as numbers or one tuple, the default dtype when None.
+    """A tensor of zeros.
+
+    size: numbers or one tuple. dtype: the default dtype when None. device: the default device when None. out:
+    a tensor that is written instead. Raises ShapeError for a negative size.
 
     >>> import lucid
     >>> lucid.zeros(2, 3).tolist()
@@ -74,7 +77,12 @@ def zeros(
 def ones(
     *size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of ones; size as numbers or one tuple, the default dtype when None."""
+    """A tensor of ones; arguments and errors as of `zeros`.
+
+    >>> import lucid
+    >>> lucid.ones(3, dtype=lucid.int64)
+    tensor([1, 1, 1])
+    """
     return _new("ones", size, "ones", dtype, device, requires_grad, out)
 
 
@@ -88,7 +96,14 @@ def empty(
     memory_format: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor whose values are whatever its memory holds; write before reading."""
+    """A tensor whose values are whatever its memory holds; write before reading.
+
+    Arguments and errors as of `zeros`.
+
+    >>> import lucid
+    >>> lucid.empty(2, 3).shape
+    (2, 3)
+    """
     return _new("empty", size, "empty", dtype, device, requires_grad, out)
 
 
@@ -102,8 +117,15 @@ def full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor with every element `fill_value`; the dtype of that Python number (bool, int64, default) when
-    None.
+    """A tensor with every element `fill_value`.
+
+    size: a tuple. dtype: that of the Python number (bool, int64, the default float, complex) when None.
+    Raises ShapeError for a negative size.
+
+    >>> import lucid
+    >>> lucid.full((2, 2), 7)
+    tensor([[7, 7],
+            [7, 7]])
     """
     backend = backend_of(device if out is None else out.device)
     fill_value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
@@ -120,7 +142,14 @@ def full(
 def empty_strided(
     size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """An uninitialised tensor whose neighbours along dimension i lie stride[i] elements apart."""
+    """An uninitialised tensor whose neighbours along dimension i lie stride[i] elements apart.
+
+    Raises ShapeError for a negative size or stride, or another number of strides than sizes.
+
+    >>> import lucid
+    >>> lucid.empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
     backend, shape = backend_of(device), shape_of("empty_strided", (size,))
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype)
     if len(stride) != len(shape) or any(s < 0 for s in stride):
@@ -143,7 +172,13 @@ def eye(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The identity matrix [n, m] (m = n when None)."""
+    """The identity matrix [n, m] (m = n when None). Raises ShapeError for a negative size.
+
+    >>> import lucid
+    >>> lucid.eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     backend = backend_of(device if out is None else out.device)
     rows, columns = shape_of("eye", (n, n if m is None else m))
     array = backend.xp.eye(rows, columns, dtype=get_default_dtype() if dtype is None else as_dtype(dtype))
@@ -163,7 +198,14 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below `end`: ceil((end - start) / step) numbers. `arange(end)` starts at 0.
 
-    int64 when all three are integers, else the default dtype; computed as start + i step in float64.
+    int64 when all three are integers, else the default dtype; computed as start + i step in float64. Raises
+    ShapeError for a step of 0 and for one that does not lead to `end`.
+
+    >>> import lucid
+    >>> lucid.arange(0, 10, 3)
+    tensor([0, 3, 6, 9])
+    >>> lucid.arange(0.0, 1.0, 0.25)
+    tensor([0.  , 0.25, 0.5 , 0.75])
     """
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
@@ -197,7 +239,12 @@ def range_(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """start, start + step, ... up to and including `end`, in the default dtype."""
+    """start, start + step, ... up to and including `end`, in the default dtype: an older form of `arange`.
+
+    >>> import lucid
+    >>> lucid.range(1, 3)
+    tensor([1., 2., 3.])
+    """
     start, end = (0, start) if end is None else (start, end)
     n = math.floor((end - start) / step) + 1
     return arange(
@@ -216,7 +263,14 @@ def linspace(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`steps` numbers from start to end, both included, at equal distances."""
+    """`steps` numbers from start to end, both included, at equal distances.
+
+    start + i (end - start) / (steps - 1), computed in float64. Raises ShapeError for steps < 0.
+
+    >>> import lucid
+    >>> lucid.linspace(0, 1, 5)
+    tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    """
     return _spaced("linspace", start, end, steps, None, dtype, device, requires_grad, out)
 
 
@@ -232,7 +286,12 @@ def logspace(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """base to the power of `steps` exponents from start to end."""
+    """base to the power of `steps` exponents from start to end. Raises ShapeError for steps < 0.
+
+    >>> import lucid
+    >>> lucid.logspace(0, 3, 4)
+    tensor([   1.,   10.,  100., 1000.])
+    """
     return _spaced("logspace", start, end, steps, base, dtype, device, requires_grad, out)
 
 
@@ -261,7 +320,7 @@ def _spaced(
     return given(out, _wrap(backend.quietly(numbers), backend, requires_grad), name)
 
 
-def _like(name: str, fill: str) -> Callable[..., Tensor]:
+def _like(name: str, fill: str, example: str) -> Callable[..., Tensor]:
     def like(
         x: Tensor,
         *,
@@ -275,13 +334,16 @@ def _like(name: str, fill: str) -> Callable[..., Tensor]:
         return _wrap(array, backend, requires_grad)
 
     like.__name__ = like.__qualname__ = name
-    like.__doc__ = f"`{fill}` with the shape, and unless given the dtype and device, of `x`."
+    like.__doc__ = (
+        f"`{fill}` with the shape, and unless given the dtype and device, of `x`.\n\n"
+        f">>> import lucid\n{example}"
+    )
     return public(name)(like)
 
 
-zeros_like = _like("zeros_like", "zeros")
-ones_like = _like("ones_like", "ones")
-empty_like = _like("empty_like", "empty")
+zeros_like = _like("zeros_like", "zeros", ">>> lucid.zeros_like(lucid.tensor([1, 2]))\ntensor([0, 0])")
+ones_like = _like("ones_like", "ones", ">>> lucid.ones_like(lucid.tensor([1, 2]))\ntensor([1, 1])")
+empty_like = _like("empty_like", "empty", ">>> lucid.empty_like(lucid.tensor([1, 2])).shape\n(2,)")
 
 
 @public()
@@ -294,7 +356,12 @@ def full_like(
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """`full` with the shape, and unless given the dtype and device, of `x`."""
+    """`full` with the shape, and unless given the dtype and device, of `x`.
+
+    >>> import lucid
+    >>> lucid.full_like(lucid.zeros(2, dtype=lucid.int64), 7)
+    tensor([7, 7])
+    """
     return full(
         x.shape,
         fill_value,
@@ -310,21 +377,36 @@ def full_like(
 def new_zeros(
     self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Zeros with the dtype and device of the tensor unless given."""
+    """Zeros with the dtype and device of the tensor unless given.
+
+    >>> import lucid
+    >>> lucid.tensor([1, 2]).new_zeros(3)
+    tensor([0, 0, 0])
+    """
     return zeros(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
 def new_ones(
     self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Ones with the dtype and device of the tensor unless given."""
+    """Ones with the dtype and device of the tensor unless given.
+
+    >>> import lucid
+    >>> lucid.tensor([1, 2]).new_ones(3)
+    tensor([1, 1, 1])
+    """
     return ones(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
 def new_empty(
     self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """An uninitialised tensor with the dtype and device of the tensor unless given."""
+    """An uninitialised tensor with the dtype and device of the tensor unless given.
+
+    >>> import lucid
+    >>> lucid.tensor([1, 2]).new_empty(3).dtype
+    dtype('int64')
+    """
     return empty(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
@@ -337,7 +419,12 @@ def new_full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A filled tensor with the dtype and device of the tensor unless given."""
+    """A filled tensor with the dtype and device of the tensor unless given.
+
+    >>> import lucid
+    >>> lucid.tensor([1, 2]).new_full((3,), 7)
+    tensor([7, 7, 7])
+    """
     return full(
         size, fill_value, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
     )
@@ -346,25 +433,48 @@ def new_full(
 def new_tensor(
     self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A copy of `data` with the dtype and device of the tensor unless given."""
+    """A copy of `data` with the dtype and device of the tensor unless given.
+
+    >>> import lucid
+    >>> lucid.tensor([1, 2]).new_tensor([3.9])
+    tensor([3])
+    """
     return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
 @public("zero_")
 def zero_(self: Tensor) -> Tensor:
-    """The tensor itself, filled with zeros."""
+    """The tensor itself, filled with zeros. Raises InplaceError for a leaf that requires grad.
+
+    >>> import lucid
+    >>> lucid.tensor([1.0, 2.0]).zero_()
+    tensor([0., 0.])
+    """
     return _filled(self, 0, "zero_")
 
 
 @public("fill_")
 def fill_(self: Tensor, value: Any) -> Tensor:
-    """The tensor itself, filled with `value`: a number, or a 0-d tensor, to which the gradient flows."""
+    """The tensor itself, filled with `value`: a number, or a 0-d tensor, to which the gradient flows.
+
+    Raises InplaceError for a leaf that requires grad, ShapeError for a tensor with dimensions, DtypeError for
+    a complex value in a real tensor.
+
+    >>> import lucid
+    >>> lucid.tensor([1.0, 2.0]).fill_(7)
+    tensor([7., 7.])
+    """
     return _filled(self, value, "fill_")
 
 
 @public("fill")
 def fill(x: Tensor, value: Any) -> Tensor:
-    """A tensor of x's shape, dtype and device with every element `value`."""
+    """A tensor of x's shape, dtype and device with every element `value`; errors as of `fill_`.
+
+    >>> import lucid
+    >>> lucid.fill(lucid.tensor([1.0, 2.0]), 7)
+    tensor([7., 7.])
+    """
     return _filled(F.clone(x), value, "fill")
 
 

@@ -23,7 +23,12 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     target_lengths]; lengths: [N]. 'mean' divides each loss by its target length before the mean over the
     batch. A target that no alignment gives has loss inf, or 0 with zero gradient under `zero_infinity`. As in
     PyTorch, the gradient is that on normalised log_probs: per step, probabilities minus occupancies, which
-    sum to zero.
+    sum to zero. Raises ShapeError, DtypeError or IndexRangeError for others.
+
+    >>> import lucid
+    >>> log_p = lucid.tensor([[0.25, 0.75]]).log()    # one step; blank and one label
+    >>> lucid.ctc_loss(log_p, lucid.tensor([1]), (1,), (1,))    # -log 0.75
+    tensor(0.2877)
     """
     check_reduction("ctc_loss", reduction)
     single = log_probs.ndim == 2

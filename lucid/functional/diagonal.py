@@ -14,7 +14,18 @@ from .registry import public
 
 @public(method=True)
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrix with the vector `x` on a diagonal, or a copy of a diagonal of the matrix `x`."""
+    """The matrix with the vector `x` on a diagonal, or a copy of a diagonal of the matrix `x`.
+
+    diagonal: above the main one when positive, below it when negative. Raises ShapeError for other than 1 or
+    2 dimensions.
+
+    >>> import lucid
+    >>> lucid.diag(lucid.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    >>> lucid.diag(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([1, 4])
+    """
     if x.ndim not in (1, 2):
         raise ShapeError(f"diag: expected 1 or 2 dimensions, got shape {x.shape}; use diagonal or diag_embed")
     return F.diag_embed(x, diagonal) if x.ndim == 1 else F.clone(F.diagonal(x, diagonal))
@@ -22,7 +33,14 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
 
 @public(method=True)
 def diagflat(x: Tensor, offset: int = 0) -> Tensor:
-    """The matrix with the elements of `x` on a diagonal."""
+    """The matrix with the elements of `x` on a diagonal.
+
+    >>> import lucid
+    >>> lucid.diagflat(lucid.tensor([1, 2]), 1)
+    tensor([[0, 1, 0],
+            [0, 0, 2],
+            [0, 0, 0]])
+    """
     return F.diag_embed(F.reshape(x, (-1,)), offset)
 
 
@@ -38,11 +56,27 @@ def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, 
 
 @public()
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
-    """Row and column numbers, [2, n], of the elements on and below a diagonal of a row x col matrix."""
+    """Row and column numbers, [2, n], of the elements on and below a diagonal of a row x col matrix.
+
+    Raises ShapeError for negative sizes.
+
+    >>> import lucid
+    >>> lucid.tril_indices(2, 2)
+    tensor([[0, 1, 1],
+            [0, 0, 1]])
+    """
     return _triangle_indices(row, col, offset, dtype, device, True)
 
 
 @public()
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
-    """Row and column numbers, [2, n], of the elements on and above a diagonal of a row x col matrix."""
+    """Row and column numbers, [2, n], of the elements on and above a diagonal of a row x col matrix.
+
+    Raises ShapeError for negative sizes.
+
+    >>> import lucid
+    >>> lucid.triu_indices(2, 2)
+    tensor([[0, 0, 1],
+            [0, 1, 1]])
+    """
     return _triangle_indices(row, col, offset, dtype, device, False)

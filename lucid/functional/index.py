@@ -220,7 +220,14 @@ def index_put_value(x: Tensor, index: Any, value: Any, accumulate: bool = False)
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `x` with `values` written (added, with `accumulate`) at x[indices], a tuple of tensors.
 
-    Added values add up where positions repeat.
+    indices: integers or masks, one for each of the first dimensions; values: broadcast to x[indices]'s shape.
+    Added values add up where positions repeat. Raises IndexRangeError, ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> at = (lucid.tensor([0, 1]), lucid.tensor([1, 0]))
+    >>> lucid.zeros(2, 2).index_put(at, lucid.tensor([5.0, 7.0]))
+    tensor([[0., 5.],
+            [7., 0.]])
     """
     return index_put_value(x, tuple(_ALL if i is None else i for i in indices), values, accumulate)
 
@@ -232,7 +239,13 @@ def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: boo
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1.
 
-    index: integers in [0, size), as many dimensions as x, no larger than x but along `dim`.
+    index: integers in [0, size), as many dimensions as x, no larger than x but along `dim`. Returns index's
+    shape. Raises IndexRangeError, ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.gather(lucid.tensor([[1, 2], [3, 4]]), 1, lucid.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
     """
     return F.gather(x, dim, index)
 
@@ -243,7 +256,14 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float
             reduce: str | None = None) -> Tensor:
     """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`.
 
-    reduce: "add" or "multiply" combines with what is there; else one value stays among repeated positions.
+    out[i, index[i, j]] = src[i, j] for dim=1. index: integers in [0, size), no larger than src; src: x's
+    dtype. reduce: "add" or "multiply" combines with what is there; else one value stays among repeated
+    positions. Raises IndexRangeError, ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.scatter(lucid.zeros(2, 3), 1, lucid.tensor([[0, 2]]), lucid.tensor([[5.0, 7.0]]))
+    tensor([[5., 0., 7.],
+            [0., 0., 0.]])
     """
     if src is None:
         src = value
@@ -267,7 +287,11 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
 
     reduce: "sum", "mean", "prod", "amax" or "amin". include_self=False leaves x's own value out where
-    anything arrives.
+    anything arrives. Shapes and errors as of `scatter`.
+
+    >>> import lucid
+    >>> lucid.scatter_reduce(lucid.zeros(3), 0, lucid.tensor([0, 0, 2]), lucid.tensor([1.0, 2.0, 3.0]), "sum")
+    tensor([3., 0., 3.])
     """
     return F.scatter_reduce(x, dim, index, src, reduce, include_self)
 
@@ -278,7 +302,12 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
                  include_self: bool = True) -> Tensor:
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`.
 
-    reduce: "prod", "mean", "amax" or "amin".
+    reduce: "prod", "mean", "amax" or "amin". source: x's shape with k along `dim`. Raises IndexRangeError,
+    ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.index_reduce(lucid.ones(2), 0, lucid.tensor([1, 1]), lucid.tensor([3.0, 5.0]), "prod")
+    tensor([ 1., 15.])
     """
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise DtypeError(f"index_reduce: reduce is prod, mean, amax or amin, got {reduce!r}")
@@ -297,7 +326,15 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
 @public(method=True)
 @numpy_names
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`."""
+    """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`.
+
+    index: [k] integers in [-size, size), else IndexRangeError.
+
+    >>> import lucid
+    >>> lucid.index_fill(lucid.zeros(2, 2), 1, lucid.tensor([0]), 7)
+    tensor([[7., 0.],
+            [7., 0.]])
+    """
     if not isinstance(value, Tensor):
         return F.index_fill_number(x, dim, index, value)
     if value.ndim:
@@ -310,7 +347,16 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 @public(method=True)
 @numpy_names
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None."""
+    """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None.
+
+    Negative positions count from the end. Raises IndexRangeError for a position out of range, ShapeError for
+    another number of dimensions.
+
+    >>> import lucid
+    >>> x = lucid.tensor([[3.0, 1.0, 2.0]])
+    >>> lucid.take_along_dim(x, x.argsort(dim=1), dim=1)
+    tensor([[1., 2., 3.]])
+    """
     if dim is None:
         x, indices, dim = F.reshape(x, (-1,)), F.reshape(indices, (-1,)), 0
     if x.ndim != indices.ndim:
@@ -337,7 +383,14 @@ def _mask(name: str, mask: Tensor) -> Tensor:
 
 @public(method=True)
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """`x` with `value` (a number or 0-d tensor) where `mask` (bools, broadcast) is true."""
+    """`x` with `value` (a number or 0-d tensor) where `mask` (bools, broadcast) is true.
+
+    Raises DtypeError for a mask that is not bool, ShapeError for one that does not broadcast to x.
+
+    >>> import lucid
+    >>> lucid.masked_fill(lucid.tensor([1.0, 2.0]), lucid.tensor([True, False]), 0)
+    tensor([0., 2.])
+    """
     mask = _mask("masked_fill", mask)
     if not isinstance(value, Tensor):
         return F.masked_fill(x, mask, value)
@@ -349,7 +402,14 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
 @public(method=True)
 @named("masked_select")
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector."""
+    """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector.
+
+    Its size depends on the values: a GPU is waited for. Raises DtypeError for a mask that is not bool.
+
+    >>> import lucid
+    >>> lucid.masked_select(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([True, False, True]))
+    tensor([1., 3.])
+    """
     shape = broadcast_shapes(x.shape, _mask("masked_select", mask).shape)
     shape = shape or (1,)
     x, mask = (t if t.shape == shape else F.expand(t, shape) for t in (x, mask))
@@ -358,14 +418,31 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 @public(method=True)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """`x` with successive elements of `source` where `mask` (bools, both broadcast) is true."""
+    """`x` with successive elements of `source` where `mask` (bools, both broadcast) is true.
+
+    Raises DtypeError for a mask that is not bool, ShapeError for fewer elements than the mask has true ones.
+
+    >>> import lucid
+    >>> lucid.masked_scatter(lucid.zeros(3), lucid.tensor([True, False, True]), lucid.tensor([5.0, 7.0]))
+    tensor([5., 0., 7.])
+    """
     shape = broadcast_shapes(x.shape, _mask("masked_scatter", mask).shape)
     return F.masked_scatter(x if x.shape == shape else F.expand(x, shape), mask, source)
 
 
 @public(method=False)
 def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
-    """`x` where `condition` holds, else `y`; with `condition` alone, the positions where it holds."""
+    """`x` where `condition` holds, else `y`; with `condition` alone, the positions where it holds.
+
+    condition: bools, else DtypeError; the three broadcast together.
+
+    >>> import lucid
+    >>> x = lucid.tensor([-1.0, 2.0])
+    >>> lucid.where(x > 0, x, 0.0)
+    tensor([0., 2.])
+    >>> lucid.where(x > 0)
+    (tensor([1]),)
+    """
     if x is None and y is None:
         return nonzero(condition, as_tuple=True)
     if isinstance(condition, Tensor) and condition.dtype.kind != "b":
@@ -376,7 +453,13 @@ def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
 
 
 def _where(x: Tensor, condition: Tensor, y: Any) -> Tensor:
-    """The tensor's elements where `condition` holds, else those of `y`."""
+    """The tensor's elements where `condition` holds, else those of `y`; see `lucid.where`.
+
+    >>> import lucid
+    >>> x = lucid.tensor([-1.0, 2.0])
+    >>> x.where(x > 0, 0.0)
+    tensor([0., 2.])
+    """
     return where(condition, x, y)
 
 
@@ -385,7 +468,15 @@ setattr(Tensor, "where", _where)  # noqa: B010
 
 @public(method=True)
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
-    """Positions of the nonzero elements: int64 [n, dimensions]; with `as_tuple` one vector per dimension."""
+    """Positions of the nonzero elements: int64 [n, dimensions]; with `as_tuple` one vector per dimension.
+
+    Its size depends on the values: a GPU is waited for.
+
+    >>> import lucid
+    >>> lucid.nonzero(lucid.tensor([[0, 1], [2, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    """
     if not as_tuple:
         return F.nonzero(x)
     at = F.nonzero(x if x.ndim else F.reshape(x, (1,)))
@@ -394,7 +485,13 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
 
 @public(method=True)
 def argwhere(x: Tensor) -> Tensor:
-    """Positions of the nonzero elements, one row each: int64 [n, dimensions]."""
+    """Positions of the nonzero elements, one row each: int64 [n, dimensions].
+
+    >>> import lucid
+    >>> lucid.argwhere(lucid.tensor([0, 1, 2]))
+    tensor([[1],
+            [2]])
+    """
     return F.nonzero(x)
 
 

@@ -15,27 +15,55 @@ from .registry import public
 @public(method=True)
 @numpy_names
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
-    """(values, indices) of `x` in order along `dim`. Always stable; NaN counts as the largest."""
+    """(values, indices) of `x` in order along `dim`. Always stable; NaN counts as the largest.
+
+    Raises DtypeError for complex numbers, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.sort(lucid.tensor([3.0, 1.0, 2.0]))
+    ValuesIndices(values=tensor([1., 2., 3.]), indices=tensor([1, 2, 0]))
+    """
     return ValuesIndices(*F.sort(x, dim, descending))
 
 
 @public(method=True)
 @numpy_names
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest."""
+    """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest.
+
+    Raises DtypeError for complex numbers, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.argsort(lucid.tensor([3.0, 1.0, 2.0]), descending=True)
+    tensor([0, 2, 1])
+    """
     return F.argsort(x, dim, descending)
 
 
 @public(method=True)
 def msort(x: Tensor) -> Tensor:
-    """`x` in order along dim 0."""
+    """`x` in order along dim 0: the values of `sort`.
+
+    >>> import lucid
+    >>> lucid.msort(lucid.tensor([[3.0, 1.0], [2.0, 5.0]]))
+    tensor([[2., 1.],
+            [3., 5.]])
+    """
     return F.sort(x, 0, False)[0]
 
 
 @public(method=True)
 @numpy_names
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
-    """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
+    """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order.
+
+    Returns x's shape with k along `dim`. Raises IndexRangeError for a k outside [0, size] and a dim out of
+    range.
+
+    >>> import lucid
+    >>> lucid.topk(lucid.tensor([3.0, 1.0, 4.0, 2.0]), 2)
+    ValuesIndices(values=tensor([4., 3.]), indices=tensor([2, 0]))
+    """
     return ValuesIndices(*F.topk(x, k, dim, largest))
 
 
@@ -44,7 +72,13 @@ def searchsorted(sorted_sequence: Tensor, values: Any, *, out_int32: bool = Fals
                  side: str | None = None, sorter: Tensor | None = None) -> Tensor:
     """Positions at which `values` would be inserted into `sorted_sequence` (in order along its last dim).
 
-    right (or side="right"): behind equal elements. sorter: an order that sorts the sequence. int64, or int32.
+    sorted_sequence: [n], or [..., n] beside values [..., m], else ShapeError. right (or side="right"): behind
+    equal elements. sorter: an order that sorts the sequence. Returns values' shape, int64 (int32 with
+    out_int32).
+
+    >>> import lucid
+    >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([3, 6]))
+    tensor([1, 3])
     """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise DtypeError(f"searchsorted: side is 'left' or 'right' and must not contradict right={right}, "
@@ -61,6 +95,11 @@ def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: boo
     """For each element the number of the bucket between `boundaries` [n] (in order) that holds it.
 
     right=False: boundaries[i-1] < x <= boundaries[i]; right=True: boundaries[i-1] <= x < boundaries[i].
+    Returns x's shape, int64 (int32 with out_int32). Raises ShapeError for boundaries that are no vector.
+
+    >>> import lucid
+    >>> lucid.bucketize(lucid.tensor([0.5, 1.0, 9.0]), lucid.tensor([1.0, 2.0]))
+    tensor([0, 0, 2])
     """
     if boundaries.ndim != 1:
         raise ShapeError(f"bucketize: expected boundaries of 1 dimension, got shape {boundaries.shape}")
@@ -69,7 +108,12 @@ def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: boo
 
 @public(method=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Whether each of `elements` stands in `test_elements` (or not, with `invert`)."""
+    """Whether each of `elements` stands in `test_elements` (or not, with `invert`); elements' shape.
+
+    >>> import lucid
+    >>> lucid.isin(lucid.tensor([1, 2, 3]), lucid.tensor([3, 1]))
+    tensor([ True, False,  True])
+    """
     beside = elements if isinstance(elements, Tensor) else test_elements
     device = beside.device if isinstance(beside, Tensor) else None
     elements, test_elements = (v if isinstance(v, Tensor) else tensor(v, device=device)
@@ -89,7 +133,14 @@ def _chosen(values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: boo
 @numpy_names
 def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:
-    """Distinct elements of `x` in order (slices along `dim`); on demand each element's place, and counts."""
+    """Distinct elements of `x` in order (slices along `dim`); on demand each element's place, and counts.
+
+    Returns the values, or a tuple (values, inverse, counts) of what was asked for.
+
+    >>> import lucid
+    >>> lucid.unique(lucid.tensor([3, 1, 3]), return_counts=True)
+    (tensor([1, 3]), tensor([1, 2]))
+    """
     if dim is None:
         values, inverse, counts = F.unique_flat(x)
         return _chosen(values, inverse, counts, return_inverse, return_counts)
@@ -102,8 +153,14 @@ def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_
 @numpy_names
 def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False,
                        dim: int | None = None) -> Any:
-    """`x` with each run of equal elements (slices along `dim`) reduced to its first; on demand each
-    element's run and the lengths of the runs."""
+    """The first of each run of equal elements (slices along `dim`); on demand each element's run, and counts.
+
+    Returns the values, or a tuple (values, inverse, counts) of what was asked for.
+
+    >>> import lucid
+    >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
     if dim is None:
         values, inverse, counts = F.unique_runs(F.reshape(x, (-1,)))
         return _chosen(values, F.reshape(inverse, x.shape), counts, return_inverse, return_counts)
