@@ -437,13 +437,14 @@ def norm_backward(
     rstd: Any,
     cols: int,
     needs: tuple[bool, bool, bool],
+    join: Any = None,
 ) -> Arrays:
-    """(dx, dweight, dbias), None where not needed.
+    """(dx, dweight, dbias), None where not needed. join: of x's shape, added to dx on the way, or None.
 
     One pass over g and x where a row fits in registers, else two.
     """
     rows, dtype = x.size // cols, x.dtype
-    shape, macros = norm_shape(dtype, cols), form(launch, g, x, weight, cols=cols)
+    shape, macros = norm_shape(dtype, cols), form(launch, g, x, weight, join, cols=cols)
     dx = launch.empty(x.shape, dtype) if needs[0] else None
     outputs = (2 if needs[2] else 1) if needs[1] or needs[2] else 0
     if shape is not None:
@@ -459,7 +460,7 @@ def norm_backward(
             f"{name}_backward",
             grid,
             block,
-            (g, x, weight, mean, rstd, dx, partial, int(outputs == 2), rows, cols),
+            (g, x, weight, mean, rstd, join, dx, partial, int(outputs == 2), rows, cols),
             dtype,
             (f"LUCID_THREADS={threads}", f"LUCID_ELEMENTS={elements}", *macros),
             G=parts,
@@ -470,7 +471,7 @@ def norm_backward(
             launch(
                 f"{name}_backward_x",
                 *by_rows(launch, rows, threads),
-                (g, x, weight, mean, rstd, dx, rows, cols),
+                (g, x, weight, mean, rstd, join, dx, rows, cols),
                 dtype,
                 (f"LUCID_THREADS={threads}", *macros),
             )

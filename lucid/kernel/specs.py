@@ -280,22 +280,23 @@ DATA = (
                 f"{prefix}_norm_backward",
                 "norm.cu",
                 "norm_backward",
-                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx? T[rows*cols], *partial? "
-                "A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, join? T[rows*cols], *dx? T[rows*cols], "
+                "*partial? A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
                 "3*rows*cols*s",
                 defines,
                 _NORM,
-                wide=2,
+                wide=3,
             ),
             Kernel(
                 f"{prefix}_norm_backward_x",
                 "norm.cu",
                 "norm_backward_x",
-                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx T[rows*cols], rows i64, cols i32",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, join? T[rows*cols], *dx T[rows*cols], "
+                "rows i64, cols i32",
                 "3*rows*cols*s",
                 defines,
                 _ROW_THREADS,
-                wide=4,
+                wide=5,
             ),
         )
     ),
@@ -345,27 +346,28 @@ DATA = (
         "batch_norm_backward_partial",
         "batch_norm.cu",
         "batch_norm_backward_partial",
-        "g T[count*channels], x T[count*channels], mean A[channels], *partial A[2*G*channels], channels "
-        "i32, count i32, inner i32",
+        "g T[count*channels], x? T[count*channels], out? T[count*channels], mean? A[channels], var? "
+        "A[channels], weight? T[channels], *dx? T[count*channels], *partial? A[2*G*channels], eps A, "
+        "channels i32, count i32, inner i32",
         "2*count*channels*s",
         variants=(("LUCID_THREADS=256",),),
-        wide=2,
-        wide_stores=0,
+        wide=3,
     ),
     Kernel(
         "batch_norm_backward_partial_columns",
         "batch_norm.cu",
         "batch_norm_backward_partial_columns",
-        f"{_G}, {_X}, mean A[cols], *partial A[2*G*cols], rows i64, cols i64",
+        f"{_G}, x? T[rows*cols], out? T[rows*cols], mean? A[cols], var? A[cols], weight? T[cols], *dx? "
+        "T[rows*cols], *partial? A[2*G*cols], eps A, rows i64, cols i64",
         "2*rows*cols*s",
-        wide=2,
+        wide=3,
     ),
     Kernel(
         "batch_norm_backward_finish",
         "batch_norm.cu",
         "batch_norm_backward_finish",
         "partial A[2*parts*channels], weight? T[channels], var A[channels], *dweight T[channels], *dbias "
-        "T[channels], *coefficients A[3*channels], eps A, "
+        "T[channels], *coefficients? A[3*channels], eps A, "
         "count i64, parts i64, channels i64",
         "2*parts*channels*a",
         vector=False,
@@ -375,10 +377,10 @@ DATA = (
         "batch_norm_backward_apply",
         "batch_norm.cu",
         "batch_norm_backward_apply",
-        "g T[n], x T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, inner i32, n "
-        "i64",
+        "g T[n], x T[n], out? T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, "
+        "inner i32, n i64",
         "3*n*s",
-        wide=2,
+        wide=3,
     ),
     Kernel(
         "dropout",

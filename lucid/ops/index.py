@@ -238,7 +238,16 @@ getitem_fill.grad(x=lambda F, g, index: F.getitem_fill(g, index, 0.0))
                           Sample((), 0, A(value=[0]))],
     reference=lambda x, dim, index: x.take(index, dim) if x.ndim else x)
 def index_select(xp, x, dim: int, index):
-    """Slices of `x` at the positions `index` along `dim`. index: [k] integers in [0, size)."""
+    """Slices of `x` at the positions `index` along `dim`: a copy.
+
+    index: [k] integers in [0, size), else IndexRangeError. Returns x's shape with k along `dim`. Repeated
+    positions add up their gradients.
+
+    >>> import lucid
+    >>> lucid.index_select(lucid.tensor([[1, 2], [3, 4]]), 0, lucid.tensor([1, 1]))
+    tensor([[3, 4],
+            [3, 4]])
+    """
     _check_1d("index_select", index)
     dim = normalize_dim("index_select", dim, x.ndim)
     index = check_range("index_select", xp, index.reshape(-1), x.shape[dim] if x.ndim else 1, dim)
@@ -279,7 +288,12 @@ def _at(dim: int, index: Any) -> tuple[Any, ...]:
 def index_add(xp, x, dim: int, index, source, alpha: float = 1):
     """`x` with alpha * (slices of `source`) added at the positions `index` along `dim`; repeats add up.
 
-    source: x's shape with len(index) along `dim`, x's dtype.
+    index: [k] integers in [0, size). source: x's shape with k along `dim`, x's dtype. Raises ShapeError,
+    DtypeError or IndexRangeError for others.
+
+    >>> import lucid
+    >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([0, 2, 2]), lucid.tensor([1.0, 2.0, 3.0]))
+    tensor([1., 0., 5.])
     """
     dim = _slices("index_add", x, dim, index, source)
     index = check_range("index_add", xp, index.reshape(-1), x.shape[dim] if x.ndim else 1, dim)
@@ -297,7 +311,15 @@ index_add.grad(
 @op(method=True, inplace=True, samples=[Sample((5, 3), 0, A(value=[3, 0]), (2, 3)),
                                         Sample((), 0, A(value=[0]), ())])
 def index_copy(xp, x, dim: int, index, source):
-    """`x` with the slices of `source` written at the positions `index` along `dim`."""
+    """`x` with the slices of `source` written at the positions `index` along `dim`.
+
+    index: [k] integers in [0, size). source: x's shape with k along `dim`, x's dtype. Raises ShapeError,
+    DtypeError or IndexRangeError for others.
+
+    >>> import lucid
+    >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([1.0, 2.0]))
+    tensor([2., 0., 1.])
+    """
     dim = _slices("index_copy", x, dim, index, source)
     index = check_range("index_copy", xp, index.reshape(-1), x.shape[dim] if x.ndim else 1, dim)
     if not x.ndim:
@@ -400,7 +422,16 @@ scatter_src.grad(
 @op(method=True, inplace=True, samples=[Sample((3, 4), 1, _G, (2, 3)), Sample((3, 3), 0, _G, (3, 3)),
                                         Sample((), 0, A(value=0), ())])
 def scatter_add(xp, x, dim: int, index, src):
-    """`x` with the elements of `src` added at the positions `index` along `dim`; repeats add up."""
+    """`x` with the elements of `src` added at the positions `index` along `dim`; repeats add up.
+
+    out[index[i, j], j] += src[i, j] for dim=0. index: integers in [0, size), as many dimensions as x, no
+    larger than src, nor than x but along `dim`; src: x's dtype. Raises ShapeError, DtypeError or
+    IndexRangeError for others.
+
+    >>> import lucid
+    >>> lucid.scatter_add(lucid.zeros(3), 0, lucid.tensor([0, 2, 2]), lucid.tensor([1.0, 2.0, 3.0]))
+    tensor([1., 0., 5.])
+    """
     flat = scatter_target("scatter_add", xp, x, dim, index)
     source = summable(scatter_source("scatter_add", x, index, src))
     return (x + sum_rows(xp, x.size, flat, source.reshape(-1, 1)).reshape(x.shape)).astype(x.dtype)
@@ -415,7 +446,14 @@ scatter_add.grad(x=lambda F, g: g,
 @op(method=True, samples=[Sample((3, 4), A(value=[[0, 5], [5, -1]])), Sample((), A(value=[0, 0]))],
     reference=lambda x, index: x.take(index))
 def take(xp, x, index):
-    """Elements of the flattened `x` at the positions `index` (negative: from the end), in index's shape."""
+    """Elements of the flattened `x` at the positions `index` (negative: from the end), in index's shape.
+
+    Raises IndexRangeError for a position out of range.
+
+    >>> import lucid
+    >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
+    tensor([1, 4])
+    """
     return x.reshape(-1)[check_range("take", xp, index, x.size, 0, wrap=True)]
 
 
@@ -426,7 +464,16 @@ take.grad(x=lambda F, g, index, x_shape: F.reshape(
 @op(method=True, inplace=True, samples=[Sample((3, 4), A(value=[0, 5, -1]), (3,)),
                                         Sample((3, 4), A(value=[0, 5, 5]), (3,), accumulate=True)])
 def put(xp, x, index, source, accumulate: bool = False):
-    """`x` with the elements of `source` written, or added, at the positions `index` of the flattened `x`."""
+    """`x` with the elements of `source` written, or added, at the positions `index` of the flattened `x`.
+
+    source: as many elements as index, x's dtype. Negative positions count from the end. Raises ShapeError,
+    DtypeError or IndexRangeError for others.
+
+    >>> import lucid
+    >>> lucid.put(lucid.zeros(2, 2), lucid.tensor([0, -1]), lucid.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 2.]])
+    """
     if source.size != index.size:
         raise ShapeError(f"put: expected as many elements in source as in index, got {source.size} and "
                          f"{index.size}")
