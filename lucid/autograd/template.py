@@ -103,7 +103,7 @@ def _enter(op: Op) -> list[str]:
 
 # Ufuncs of NumPy that raise no floating-point flag, so that the context of `NumpyBackend.run` (30 ns) is not
 # needed; tests/ops/test_silent.py asks each at the edges of its domain. With tanh here `chain` of
-# bench_overhead.py goes from 0.67 to 0.63 of PyTorch's time. (Complex tanh warns at infinities, nowhere else.)
+# bench_overhead.py goes from 0.67 to 0.63 of PyTorch's time. (Complex tanh warns at infinities only.)
 SILENT = {"absolute", "ceil", "floor", "maximum", "minimum", "negative", "rint", "sign", "tanh", "trunc"}
 
 
