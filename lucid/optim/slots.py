@@ -21,8 +21,8 @@ from ..tensor import Tensor, _wrap
 
 PART = 1 << 18
 # Parameters up to SMALL elements share packs of up to PACK. Processor time per tensor of 64, 1024, 8192 and
-# 16384 elements (bench_optim: adamw, a hundred of them): 3.5, 7.0, 26.6, 44.1 us packed, 11.8, 14.5, 29.2, 44.5
-# alone.
+# 16384 elements (bench_optim: adamw, a hundred tensors): 3.5, 7.0, 26.6, 44.1 us packed, 11.8, 14.5, 29.2,
+# 44.5 alone.
 SMALL, PACK = 1 << 13, 1 << 16
 
 # What a rule needs in a step: itself, the L2 decay or None, whether to maximise, its constants.
