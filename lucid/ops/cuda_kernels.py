@@ -136,17 +136,6 @@ OPS["leaky_relu"].accelerate("cuda", _leaky_relu, {"x": _leaky_relu_x})
 OPS["dropout"].accelerate("cuda", _dropout)
 
 
-# ---- linear: the bias gradient ----
-
-
-def _linear_bias(F, g):
-    total = attempt(calls.column_sum, launch_for(g) if g.ndim > 1 else None, g)
-    return OPS["linear"].formulas["bias"].function(F, g) if total is None else total
-
-
-OPS["linear"].accelerate("cuda", None, {"bias": _linear_bias})
-
-
 # ---- rows ----
 
 

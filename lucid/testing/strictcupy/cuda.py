@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import memory
+from .cublaslt import LIBRARY
 from .memory import CURRENT, DEFAULT_POOL, TOTAL_MEMORY
 from .state import COUNT, NotInStandin
 
@@ -405,6 +406,7 @@ _memory = types.SimpleNamespace(
     using_allocator=using_allocator,
 )
 CUDA = {
+    "simulated_libraries": {"cublasLt": LIBRARY},
     "Device": Device,
     "Stream": Stream,
     "ExternalStream": ExternalStream,

@@ -140,6 +140,9 @@ def _widened(impl: Callable[..., Any], product: bool) -> Callable[..., Any]:
         ]
         if not narrow:
             return impl(*args, **kw)
+        if product and any(a.dtype == BFLOAT16 and a.ndim > 2 for a in _host_arrays(args)):
+            # matmul in CuPy 14's _core/_routines_linalg.pyx hands such batches to its kernel for integers.
+            raise UndefinedOnDevice("a product of batches of bfloat16: CuPy has none; go through float32")
         others = [a.dtype for a in _host_arrays(args) if a.dtype not in narrow and a.dtype.kind in "fc"]
         back = kw.pop("dtype", None) or (narrow[0] if not others and len(set(narrow)) == 1 else None)
         out = kw.pop("out", None)
