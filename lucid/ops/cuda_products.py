@@ -41,7 +41,8 @@ def _linear(xp, x, weight, bias=None):
     return out
 
 
-def _bias_grad(F: Any, g: Any) -> Any:
+def bias_grad(F: Any, g: Any) -> Any:
+    """The sum of g [..., out] over its rows, by a kernel where it fits."""
     total = attempt(calls.column_sum, launch_for(g) if g.ndim > 1 else None, g)
     return OPS["linear"].formulas["bias"].function(F, g) if total is None else total
 
@@ -62,9 +63,9 @@ def _linear_grads(F, g, x, weight_shape, needs):
     formula = OPS["linear"].formulas["weight"].function
     return (
         formula(F, g, x, weight_shape) if needs[0] else None,
-        _bias_grad(F, g) if needs[1] else None,
+        bias_grad(F, g) if needs[1] else None,
     )
 
 
 OPS["matmul"].accelerate("cuda", _matmul)
-OPS["linear"].accelerate("cuda", _linear, {("weight", "bias"): _linear_grads, "bias": _bias_grad})
+OPS["linear"].accelerate("cuda", _linear, {("weight", "bias"): _linear_grads, "bias": bias_grad})
