@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .common import check_tensors, named, normalize_dim
 from .registry import Sample, composite, op
 
@@ -548,7 +549,7 @@ def euclidean_distances(xp, x, y):
     square = (
         (x * x).sum(-1)[..., :, None]
         + (y * y).sum(-1)[..., None, :]
-        - 2 * xp.matmul(x, xp.swapaxes(y, -1, -2))
+        - 2 * matmul_of(xp)(x, xp.swapaxes(y, -1, -2))
     )
     return xp.sqrt(xp.maximum(square, 0))
 
