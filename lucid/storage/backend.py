@@ -26,6 +26,8 @@ class Backend:
     """One device's arrays. `xp` is its array module, `F` the raw ops bound to it."""
 
     name: ClassVar[str] = "abstract"
+    # Whether the sources of kernels/ run on this device.
+    runs_kernels: ClassVar[bool] = False
     _all: ClassVar[dict[Device, Backend]] = {}
 
     xp: Any

@@ -148,6 +148,7 @@ class CupyBackend(Backend):
     """CuPy on one CUDA device."""
 
     name: ClassVar[str] = "cuda"
+    runs_kernels: ClassVar[bool] = True
     xp = cp
     ndarray = cp.ndarray
 
