@@ -121,6 +121,7 @@ class TensorMethods(TensorImpl):
     argsort = _functions.argsort
     argwhere = _index.argwhere
     as_strided = _shape.as_strided
+    as_strided_ = _shape.as_strided_
     as_strided_scatter = _functions.as_strided_scatter
     asin = _ops.asin
     asin_ = _ops.asin
@@ -497,6 +498,7 @@ class TensorMethods(TensorImpl):
     square = _ops.square
     square_ = _ops.square
     squeeze = _functions.squeeze
+    squeeze_ = _shape.squeeze_
     std = _functions.std
     stft = _fft.stft
     sub = _pointwise.sub
@@ -507,8 +509,11 @@ class TensorMethods(TensorImpl):
     sum_to_size = _reduce.sum_to_size
     svd = _decompositions.svd
     swapaxes = _shape.transpose
+    swapaxes_ = _shape.transpose_
     swapdims = _shape.transpose
+    swapdims_ = _shape.transpose_
     t = _shape.t
+    t_ = _shape.t_
     take = _ops.take
     take_along_dim = _functions.take_along_dim
     tan = _ops.tan
@@ -521,6 +526,7 @@ class TensorMethods(TensorImpl):
     topk = _functions.topk
     trace = _ops.trace
     transpose = _shape.transpose
+    transpose_ = _shape.transpose_
     triangular_solve = _linalg.triangular_solve
     tril = _ops.tril
     tril_ = _ops.tril
@@ -540,6 +546,7 @@ class TensorMethods(TensorImpl):
     unsafe_split = _join.unsafe_split
     unsafe_split_with_sizes = _join.split_with_sizes
     unsqueeze = _ops.unsqueeze
+    unsqueeze_ = _shape.unsqueeze_
     var = _functions.var
     vdot = _ops.vdot
     view = _shape.view
