@@ -288,7 +288,7 @@ class TensorMethods(TensorImpl):
     igammac_ = _ops.gammaincc
     @property
     def imag(self) -> Tensor:
-        """The imaginary part of a complex tensor."""
+        """The imaginary part of a complex tensor: a view."""
     index_add = _ops.index_add
     index_add_ = _ops.index_add
     index_copy = _ops.index_copy
@@ -441,7 +441,7 @@ class TensorMethods(TensorImpl):
     ravel = _shape.ravel
     @property
     def real(self) -> Tensor:
-        """The real part; a real tensor itself."""
+        """The real part: a view; a real tensor itself."""
     reciprocal = _ops.reciprocal
     reciprocal_ = _ops.reciprocal
     relu = _ops.relu

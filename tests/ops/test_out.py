@@ -54,10 +54,10 @@ def arguments(device):
     v, i, b = m[0], lucid.tensor([0, 2], device=device), lucid.stack([m, m])
     i3 = lucid.tensor([[0, 1, 2]], device=device)
     return [
-        (m,), (v,), (i,), (m, m), (m, v), (v, v), (b, b), (m, 1), (m, 2), (m, 0.5), (i, i), ([m, m],), (5,), (1, 5),
-        (m, 1, i), (m, 1, i3), (m, m > 1), (m > 1, m, m), (v, m), (m, b, b), (m, m, m), (v, m, v), (m, v, v), (m, 0, i3, m),
-        (m, 0, i3, m, "sum"), (m, 2.0, 0, 1.0), (m, i3[0].int()), (m, i3[0].int(), m), (b.reshape(2, 3, 3), 2),
-        (m, m[:, 0], m),
+        (m,), (v,), (i,), (m, m), (m, v), (v, v), (b, b), (m, 1), (m, 2), (m, 0.5), (i, i), ([m, m],),
+        (5,), (1, 5), (m, 1, i), (m, 1, i3), (m, m > 1), (m > 1, m, m), (v, m), (m, b, b), (m, m, m), (v,
+        m, v), (m, v, v), (m, 0, i3, m), (m, 0, i3, m, "sum"), (m, 2.0, 0, 1.0), (m, i3[0].int()), (m,
+        i3[0].int(), m), (b.reshape(2, 3, 3), 2), (m, m[:, 0], m),
     ]  # fmt: skip
 
 
