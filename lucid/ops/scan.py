@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np  # for references only: forwards use xp
 
-from ..errors import DtypeError
 from .common import is_low, normalize_dim
 from .reduce import wide
 from .registry import A, Sample, op
@@ -201,7 +200,7 @@ def _log_sum_reference(x: Any, dim: int) -> Any:
 
 
 def _complex_log_add(xp: Any, a: Any, b: Any) -> Any:
-    # max + log(1 + exp(min - max)), ordered by real part. log(1 + z) from its parts, since CuPy has no log1p of
+    # max + log(1 + exp(min - max)), ordered by real part. log(1 + z) from its parts: CuPy has no log1p of
     # complex numbers: log |1 + z|^2 = log1p(re (2 + re) + im^2).
     larger = a.real >= b.real
     high, low = xp.where(larger, a, b), xp.where(larger, b, a)
