@@ -24,23 +24,17 @@ from .functional.reduce import ValuesIndices
 from .tensor import Tensor
 
 def DoubleTensor(*data: Any, device: Any = None) -> Tensor:
-    """A float64 tensor: `DoubleTensor([1, 2])` of given values, `DoubleTensor(2, 3)` of a shape (zeros). New
-    code writes lucid.tensor(..., dtype=lucid.float64)."""
+    """A float64 tensor: `DoubleTensor([1, 2])` of given values, `DoubleTensor(2, 3)` of a shape (zeros)."""
 def FloatTensor(*data: Any, device: Any = None) -> Tensor:
-    """A float32 tensor: `FloatTensor([1, 2])` of given values, `FloatTensor(2, 3)` of a shape (zeros). New
-    code writes lucid.tensor(..., dtype=lucid.float32)."""
+    """A float32 tensor: `FloatTensor([1, 2])` of given values, `FloatTensor(2, 3)` of a shape (zeros)."""
 def HalfTensor(*data: Any, device: Any = None) -> Tensor:
-    """A float16 tensor: `HalfTensor([1, 2])` of given values, `HalfTensor(2, 3)` of a shape (zeros). New code
-    writes lucid.tensor(..., dtype=lucid.float16)."""
+    """A float16 tensor: `HalfTensor([1, 2])` of given values, `HalfTensor(2, 3)` of a shape (zeros)."""
 def IntTensor(*data: Any, device: Any = None) -> Tensor:
-    """A int32 tensor: `IntTensor([1, 2])` of given values, `IntTensor(2, 3)` of a shape (zeros). New code
-    writes lucid.tensor(..., dtype=lucid.int32)."""
+    """A int32 tensor: `IntTensor([1, 2])` of given values, `IntTensor(2, 3)` of a shape (zeros)."""
 def LongTensor(*data: Any, device: Any = None) -> Tensor:
-    """A int64 tensor: `LongTensor([1, 2])` of given values, `LongTensor(2, 3)` of a shape (zeros). New code
-    writes lucid.tensor(..., dtype=lucid.int64)."""
+    """A int64 tensor: `LongTensor([1, 2])` of given values, `LongTensor(2, 3)` of a shape (zeros)."""
 def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of the windows that share 1 dimension evenly, and with `return_indices` its
-    place in the flattened input; see `adaptive_avg_pool2d`."""
+    """The largest element of each of the windows that share 1 dimension evenly."""
 def add_out(
     x: Tensor | int | float | complex,
     y: Tensor | int | float | complex,
@@ -48,7 +42,7 @@ def add_out(
     alpha: int | float | complex = 1,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x + alpha y, with broadcasting."""
+    """x + alpha y; shapes broadcast together, else ShapeError; dtypes are promoted."""
 def addbmm_out(
     x: Operand,
     batch1: Operand,
@@ -62,15 +56,15 @@ def addbmm_out(
 def addmm_out(
     x: Operand, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """beta x + alpha mat1 @ mat2. mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]."""
+    """beta x + alpha mat1 @ mat2."""
 def addmv_out(
     x: Operand, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """beta x + alpha mat @ vec. mat: [n, k]; vec: [k]; x broadcasts to [n]."""
+    """beta x + alpha mat @ vec."""
 def addr_out(
     x: Operand, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """beta x + alpha times the outer product of vec1 [n] and vec2 [m]; x broadcasts to [n, m]."""
+    """beta x + alpha times the outer product of vec1 and vec2."""
 def aminmax(
     x: Tensor,
     *,
@@ -117,7 +111,7 @@ def baddbmm_out(
     alpha: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
-    """beta x + alpha batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [b, n, m]."""
+    """beta x + alpha batch1 @ batch2."""
 def bmm_out(x: Operand, mat2: Operand, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices [b, n, k] and [b, k, m]: [b, n, m]."""
 def bucketize_out(
@@ -127,17 +121,17 @@ def bucketize_out(
 def cat_out(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The tensors joined along `dim`; their other sizes agree."""
+    """The tensors joined along `dim`; their other sizes agree, else ShapeError."""
 def celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha (e^(x / alpha) - 1)."""
+    """The tensor itself, after the result of `celu` was written into it."""
 def chain_matmul_out(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of matrices in the order of the fewest multiplications."""
 def cholesky_inverse_out(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """A^-1 from A's Cholesky factor L [..., n, n]."""
+    """A^-1 from A's Cholesky factor L [..., n, n]. Raises ShapeError for other shapes."""
 def cholesky_out(x: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The Cholesky factor of each matrix: an older name of `linalg.cholesky`."""
 def cholesky_solve_out(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """X with A X = B, from A's Cholesky factor L. B: [..., n, k]; L: [..., n, n]."""
+    """X with A X = B, from A's Cholesky factor L. B: [..., n, k]; L: [..., n, n], else ShapeError."""
 def chunk(x: Tensor, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller."""
 def clamp_out(
@@ -157,37 +151,40 @@ def clip_out(
 ) -> Tensor:
     """The smaller of max(x, min) and max: x held between two bounds, of which one may be absent."""
 def column_stack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The tensors joined along dim 1, after vectors became columns."""
+    """The tensors joined along dim 1, after vectors became columns; errors as of `cat`."""
 def complex_out(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """real + i imag: float32 gives complex64, float64 gives complex128."""
 def concat_out(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The tensors joined along `dim`; their other sizes agree."""
+    """The tensors joined along `dim`; their other sizes agree, else ShapeError."""
 def concatenate_out(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The tensors joined along `dim`; their other sizes agree."""
+    """The tensors joined along `dim`; their other sizes agree, else ShapeError."""
 def conj_physical_out(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugate; a real tensor itself."""
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
-    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together."""
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together, else
+    ShapeError."""
 def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
 def cross_out(x: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
 def cummax(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
-    """(values, indices) of the largest element up to each position along `dim`."""
+    """(values, indices) of the largest element up to each position along `dim`; the last place among ties."""
 def cummax_out(
     x: Tensor, dim: int, *, axis: int | None = None, out: Tensor | None = None
 ) -> ValuesIndices:
-    """(values, indices) of the largest element up to each position along `dim`."""
+    """(values, indices) of the largest element up to each position along `dim`; the last place among ties."""
 def cummin(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
-    """(values, indices) of the smallest element up to each position along `dim`."""
+    """(values, indices) of the smallest element up to each position along `dim`; the last place among
+    ties."""
 def cummin_out(
     x: Tensor, dim: int, *, axis: int | None = None, out: Tensor | None = None
 ) -> ValuesIndices:
-    """(values, indices) of the smallest element up to each position along `dim`."""
+    """(values, indices) of the smallest element up to each position along `dim`; the last place among
+    ties."""
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None) -> Tensor:
     """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
 def cumprod_out(
@@ -201,7 +198,7 @@ def cumsum_out(
 ) -> Tensor:
     """Sum of the elements up to each position along `dim`."""
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` up to each position but the first along `dim`, by the trapezoidal rule."""
+    """Integral of `y` up to each position but the first along `dim`; see `trapezoid`."""
 def diag_out(x: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The matrix with the vector `x` on a diagonal, or a copy of a diagonal of the matrix `x`."""
 def diff(
@@ -226,7 +223,7 @@ def diff_out(
 ) -> Tensor:
     """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
 def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """p-norm of x - other."""
+    """p-norm of x - other: (sum |x - other|^p)^(1/p), 0-d. Shapes broadcast together, else ShapeError."""
 def div_out(
     x: Tensor | int | float | complex,
     y: Tensor | int | float | complex,
@@ -234,7 +231,7 @@ def div_out(
     rounding_mode: str | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x / y, with broadcasting."""
+    """x / y; shapes broadcast together, else ShapeError; dtypes are promoted."""
 def divide_out(
     x: Tensor | int | float | complex,
     y: Tensor | int | float | complex,
@@ -242,11 +239,11 @@ def divide_out(
     rounding_mode: str | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x / y, with broadcasting."""
+    """x / y; shapes broadcast together, else ShapeError; dtypes are promoted."""
 def dot_out(x: Operand, tensor: Operand, *, out: Tensor | None = None) -> Tensor:
     """The sum of x_i tensor_i of two vectors, 0-d. Nothing is conjugated: see `vdot`."""
 def dstack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The tensors joined along dim 2, after `atleast_3d`."""
+    """The tensors joined along dim 2, after `atleast_3d`; errors as of `cat`."""
 def empty_like(
     x: Tensor,
     *,
@@ -264,7 +261,7 @@ def fft_fft2_out(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """`fft` over two dimensions."""
+    """`fft` over two dimensions; s: the sizes to cut or fill with zeros to."""
 def fft_fft_out(
     x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
@@ -278,7 +275,8 @@ def fft_fftfreq_out(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The frequencies of `fft` of n samples d apart:"""
+    """The frequencies of `fft` of n samples d apart: [0, 1, ..., (n - 1) // 2, -(n // 2), ..., -1] / (n
+    d)."""
 def fft_fftn_out(
     x: Tensor,
     s: Sequence[int] | None = None,
@@ -362,7 +360,7 @@ def fft_irfft2_out(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The inverse of `rfft2`."""
+    """The inverse of `rfft2`; s: the real sizes."""
 def fft_irfft_out(
     x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
@@ -429,7 +427,7 @@ def gather_out(
 def ger_out(x: Operand, vec2: Operand, *, out: Tensor | None = None) -> Tensor:
     """The products x_i vec2_j of two vectors: an older name of `outer`."""
 def hstack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The tensors joined along dim 1 (vectors along dim 0)."""
+    """The tensors joined along dim 1 (vectors along dim 0); errors as of `cat`."""
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, axis: int | None = None) -> Tensor:
     """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`."""
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
@@ -458,7 +456,7 @@ def index_reduce_out(
 ) -> Tensor:
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`."""
 def inner_out(x: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:
-    """The sum over the last dimension of both:"""
+    """The sum of products over the last dimension of both: [*x.shape[:-1], *other.shape[:-1]]."""
 def kron_out(x: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker product: x with each element replaced by itself times `other`."""
 def kthvalue(
@@ -491,11 +489,11 @@ def linalg_cholesky_ex_out(
 def linalg_cholesky_out(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
     """The triangular L with L L^H = A, or with `upper` the U with U^H U = A."""
 def linalg_cond_out(A: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
-    """The condition number of each matrix."""
+    """The condition number of each matrix [..., m, n]: [...]."""
 def linalg_cross_out(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The vector product of 3-vectors along `dim`; the other dimensions broadcast."""
 def linalg_det_out(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The determinant of each matrix [..., n, n]: [...]."""
+    """The determinant of each matrix [..., n, n]: [...]. Raises ShapeError or DtypeError for others."""
 def linalg_eig_out(A: Tensor, *, out: Tensor | None = None) -> Eigen:
     """(eigenvalues, eigenvectors of length 1 in columns) of each matrix [..., n, n], complex, in no order."""
 def linalg_eigh_out(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Eigen:
@@ -517,7 +515,7 @@ def linalg_lu_factor_ex_out(
 def linalg_lu_factor_out(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> LUFactor:
     """(LU, pivots) of each matrix [..., m, n]."""
 def linalg_lu_out(A: Tensor, *, pivot: bool = True, out: Tensor | None = None) -> LU:
-    """(P, L, U) of each matrix [..., m, n] with A = P L U."""
+    """(P, L, U) of each matrix [..., m, n] with A = P L U: row order, unit lower and upper triangular."""
 def linalg_lu_solve_out(
     LU: Tensor,
     pivots: Tensor,
@@ -577,7 +575,7 @@ def linalg_pinv_out(
 def linalg_qr_out(A: Tensor, mode: str = "reduced", *, out: Tensor | None = None) -> QR:
     """(Q, R) of each matrix [..., m, n] with A = Q R, k = min(m, n)."""
 def linalg_slogdet_out(A: Tensor, *, out: Tensor | None = None) -> SlogDet:
-    """(sign, log |det|) of each matrix [..., n, n]."""
+    """(sign, log |det|) of each matrix [..., n, n]: two tensors [...]; (0, -inf) for a singular one."""
 def linalg_solve_ex_out(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | None = None
 ) -> SolveEx:
@@ -619,7 +617,7 @@ def linalg_vector_norm_out(
 ) -> Tensor:
     """(sum |x|^ord)^(1/ord) over `dim` (all dimensions when None)."""
 def log_softmax_out(input: Tensor, dim: int, dtype: Any = None, *, out: Tensor | None = None) -> Tensor:
-    """x - log(sum(exp(x))) along `dim`; with `dtype`, the input is converted first."""
+    """x - log(sum(exp(x))) along `dim`, without overflow; with `dtype`, the input is converted first."""
 def lu_solve_out(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
     """X with A X = b, from A's `lu_factor`: an older name of `linalg.lu_solve`."""
 def lu_unpack_out(
@@ -667,7 +665,7 @@ def max_pool1d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = True,
 ) -> Any:
-    """`max_pool1d` with `return_indices`: (values, indices)."""
+    """(values, indices): `max_pool1d` with `return_indices`."""
 def mean_out(
     x: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -722,7 +720,7 @@ def min_out(
     """The smallest element; with `dim`, (values, indices) along it; with a tensor, the smaller of each
     pair."""
 def mm_out(x: Operand, mat2: Operand, *, out: Tensor | None = None) -> Tensor:
-    """The product of two matrices [n, k] and [k, m]: [n, m]."""
+    """The product of two matrices [n, k] and [k, m]: [n, m]. Raises ShapeError for other shapes."""
 def mode(
     x: Tensor, dim: int = -1, keepdim: bool = False, *, axis: int | None = None, keepdims: bool | None = None
 ) -> ValuesIndices:
@@ -738,9 +736,9 @@ def mode_out(
 ) -> ValuesIndices:
     """(values, indices) of the most frequent element along `dim`; the smallest of equally frequent ones."""
 def msort_out(x: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """`x` in order along dim 0."""
+    """`x` in order along dim 0: the values of `sort`."""
 def mv_out(x: Operand, vec: Operand, *, out: Tensor | None = None) -> Tensor:
-    """The product of a matrix [n, k] and a vector [k]: [n]."""
+    """The product of a matrix [n, k] and a vector [k]: [n]. Raises ShapeError for other shapes."""
 def mvlgamma_out(x: Operand, p: int, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p (DLMF 35.3.4)."""
 def nanmean(
@@ -752,7 +750,7 @@ def nanmean(
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Mean over `dim` of the elements that are not NaN."""
+    """Mean over `dim` of the elements that are not NaN; shapes as of `sum`."""
 def nanmean_out(
     x: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -763,7 +761,7 @@ def nanmean_out(
     keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Mean over `dim` of the elements that are not NaN."""
+    """Mean over `dim` of the elements that are not NaN; shapes as of `sum`."""
 def nanmedian(
     x: Tensor,
     dim: int | None = None,
@@ -793,7 +791,7 @@ def nanquantile(
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """The `q`-th quantiles of the elements that are not NaN."""
+    """The `q`-th quantiles of the elements that are not NaN; arguments and errors as of `quantile`."""
 def nanquantile_out(
     x: Tensor,
     q: Any,
@@ -805,7 +803,7 @@ def nanquantile_out(
     keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The `q`-th quantiles of the elements that are not NaN."""
+    """The `q`-th quantiles of the elements that are not NaN; arguments and errors as of `quantile`."""
 def nansum(
     x: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -815,7 +813,7 @@ def nansum(
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Sum over `dim` with NaN taken as 0."""
+    """Sum over `dim` with NaN taken as 0; shapes and errors as of `sum`."""
 def nansum_out(
     x: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -826,27 +824,25 @@ def nansum_out(
     keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Sum over `dim` with NaN taken as 0."""
+    """Sum over `dim` with NaN taken as 0; shapes and errors as of `sum`."""
 def nn_functional_adaptive_max_pool1d_with_indices(
     x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
-    """`adaptive_max_pool1d` with `return_indices`: (values, indices)."""
+    """(values, indices): `adaptive_max_pool1d` with `return_indices`."""
 def nn_functional_adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of the windows that share 2 dimensions evenly, and with `return_indices`
-    its place in the flattened input; see `adaptive_avg_pool2d`."""
+    """The largest element of each of the windows that share 2 dimensions evenly."""
 def nn_functional_adaptive_max_pool2d_with_indices(
     x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
-    """`adaptive_max_pool2d` with `return_indices`: (values, indices)."""
+    """(values, indices): `adaptive_max_pool2d` with `return_indices`."""
 def nn_functional_adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of the windows that share 3 dimensions evenly, and with `return_indices`
-    its place in the flattened input; see `adaptive_avg_pool2d`."""
+    """The largest element of each of the windows that share 3 dimensions evenly."""
 def nn_functional_adaptive_max_pool3d_with_indices(
     x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
-    """`adaptive_max_pool3d` with `return_indices`: (values, indices)."""
+    """(values, indices): `adaptive_max_pool3d` with `return_indices`."""
 def nn_functional_celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha (e^(x / alpha) - 1)."""
+    """The tensor itself, after the result of `celu` was written into it."""
 def nn_functional_cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -858,9 +854,9 @@ def nn_functional_cosine_embedding_loss(
 ) -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
 def nn_functional_elu_(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha (e^x - 1)."""
+    """The tensor itself, after the result of `elu` was written into it."""
 def nn_functional_hardtanh_(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+    """The tensor itself, after the result of `hardtanh` was written into it."""
 def nn_functional_hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -869,7 +865,7 @@ def nn_functional_hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1. Shapes broadcast together."""
 def nn_functional_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -880,7 +876,7 @@ def nn_functional_l1_loss(
 ) -> Tensor:
     """The absolute error |input - target|; with `weight`, the mean is the weighted one."""
 def nn_functional_leaky_relu_(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """x where x > 0, else negative_slope x."""
+    """The tensor itself, after the result of `leaky_relu` was written into it."""
 def nn_functional_margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -900,7 +896,7 @@ def nn_functional_max_pool2d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = True,
 ) -> Any:
-    """`max_pool2d` with `return_indices`: (values, indices)."""
+    """(values, indices): `max_pool2d` with `return_indices`."""
 def nn_functional_max_pool3d_with_indices(
     x: Tensor,
     kernel_size: int | Sequence[int],
@@ -910,7 +906,7 @@ def nn_functional_max_pool3d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = True,
 ) -> Any:
-    """`max_pool3d` with `return_indices`: (values, indices)."""
+    """(values, indices): `max_pool3d` with `return_indices`."""
 def nn_functional_max_unpool1d(
     x: Tensor,
     indices: Tensor,
@@ -919,8 +915,7 @@ def nn_functional_max_unpool1d(
     padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with each element of `x` at the place in the flattened 1-d output that `indices` (from
-    `max_pool1d(return_indices=True)`) names."""
+    """Zeros with each element of `x` at the place in the flattened 1-d output that `indices` names."""
 def nn_functional_max_unpool2d(
     x: Tensor,
     indices: Tensor,
@@ -929,8 +924,7 @@ def nn_functional_max_unpool2d(
     padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with each element of `x` at the place in the flattened 2-d output that `indices` (from
-    `max_pool2d(return_indices=True)`) names."""
+    """Zeros with each element of `x` at the place in the flattened 2-d output that `indices` names."""
 def nn_functional_max_unpool3d(
     x: Tensor,
     indices: Tensor,
@@ -939,8 +933,7 @@ def nn_functional_max_unpool3d(
     padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with each element of `x` at the place in the flattened 3-d output that `indices` (from
-    `max_pool3d(return_indices=True)`) names."""
+    """Zeros with each element of `x` at the place in the flattened 3-d output that `indices` names."""
 def nn_functional_multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -953,7 +946,7 @@ def nn_functional_multilabel_soft_margin_loss(
 def nn_functional_normalize(
     input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
-    """x / max(p-norm of x along `dim`, eps)."""
+    """x / max(p-norm of x along `dim`, eps): vectors of length 1 along `dim`, and 0 stays 0."""
 def nn_functional_poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -966,15 +959,15 @@ def nn_functional_poisson_nll_loss(
 ) -> Tensor:
     """exp(x) - t x, or x - t log(x + eps) with log_input=False."""
 def nn_functional_relu6_(x: Tensor) -> Tensor:
-    """x held between 0 and 6; derivative 0 at both bounds."""
+    """The tensor itself, after the result of `relu6` was written into it."""
 def nn_functional_relu_(x: Tensor) -> Tensor:
-    """max(x, 0); derivative 0 at 0."""
+    """The tensor itself, after the result of `relu` was written into it."""
 def nn_functional_rrelu_(
     x: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
-    """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853)."""
+    """The tensor itself, after the result of `rrelu` was written into it."""
 def nn_functional_selu_(x: Tensor) -> Tensor:
-    """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
+    """The tensor itself, after the result of `selu` was written into it."""
 def nn_functional_soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -982,9 +975,9 @@ def nn_functional_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """log(1 + exp(-t x)) for targets t of -1 and 1."""
+    """log(1 + exp(-t x)) for targets t of -1 and 1. Shapes broadcast together."""
 def nn_functional_threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x where x > threshold, else `value`."""
+    """The tensor itself, after the result of `threshold` was written into it."""
 def nonzero_out(x: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
     """Positions of the nonzero elements: int64 [n, dimensions]; with `as_tuple` one vector per dimension."""
 def norm(
@@ -1017,9 +1010,9 @@ def ormqr_out(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The product of the full Q = H_1 ..."""
+    """The product of the full Q = H_1 ... H_k of `householder_product` with a matrix."""
 def outer_out(x: Operand, vec2: Operand, *, out: Tensor | None = None) -> Tensor:
-    """The products x_i vec2_j of two vectors: [n, m]."""
+    """The products x_i vec2_j of two vectors: [n, m]. Raises ShapeError for other shapes."""
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False
 ) -> Tensor:
@@ -1035,7 +1028,7 @@ def prod(
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Product of all elements, or along `dim`; integers give int64. The gradient is exact at zeros."""
+    """Product of all elements, or along `dim`; integers give int64."""
 def prod_out(
     x: Tensor,
     dim: int | None = None,
@@ -1046,7 +1039,7 @@ def prod_out(
     keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Product of all elements, or along `dim`; integers give int64. The gradient is exact at zeros."""
+    """Product of all elements, or along `dim`; integers give int64."""
 def qr_out(x: Tensor, some: bool = True, *, out: Tensor | None = None) -> QR:
     """(Q, R) of each matrix: an older name of `linalg.qr`."""
 def quantile(
@@ -1082,9 +1075,9 @@ def range_out(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """start, start + step, ... up to and including `end`, in the default dtype."""
+    """start, start + step, ... up to and including `end`, in the default dtype: an older form of `arange`."""
 def relu_(x: Tensor) -> Tensor:
-    """max(x, 0); derivative 0 at 0."""
+    """The tensor itself, after the result of `relu` was written into it."""
 def renorm_out(x: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None) -> Tensor:
     """`x` with each slice along `dim` scaled down so that its p-norm is at most `maxnorm`."""
 def repeat_interleave(
@@ -1097,11 +1090,11 @@ def repeat_interleave(
 ) -> Tensor:
     """`x` with each slice along `dim` (each element when None) repeated `repeats` times in place."""
 def row_stack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The tensors joined along dim 0, after vectors became rows."""
+    """The tensors joined along dim 0, after vectors became rows; errors as of `cat`."""
 def rrelu_(
     x: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
-    """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853)."""
+    """The tensor itself, after the result of `rrelu` was written into it."""
 def scatter(
     x: Tensor,
     dim: int,
@@ -1160,7 +1153,7 @@ def searchsorted_out(
 ) -> Tensor:
     """Positions at which `values` would be inserted into `sorted_sequence` (in order along its last dim)."""
 def selu_(x: Tensor) -> Tensor:
-    """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
+    """The tensor itself, after the result of `selu` was written into it."""
 def softmax_out(input: Tensor, dim: int, dtype: Any = None, *, out: Tensor | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`; with `dtype`, the input is converted first."""
 def sort(
@@ -1186,7 +1179,8 @@ def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
 def stack_out(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """Tensors of one shape joined along a new dimension `dim`."""
+    """Tensors of one shape joined along a new dimension `dim`. Raises ShapeError for several shapes or
+    none."""
 def std(
     x: Tensor,
     dim: Any = None,
@@ -1208,7 +1202,7 @@ def std_mean(
     axis: Any = None,
     keepdims: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(standard deviation, mean) over `dim`."""
+    """(standard deviation, mean) over `dim`; arguments and errors as of `std`."""
 def std_out(
     x: Tensor,
     dim: Any = None,
@@ -1228,7 +1222,7 @@ def sub_out(
     alpha: int | float | complex = 1,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x - alpha y, with broadcasting."""
+    """x - alpha y; shapes broadcast together, else ShapeError; dtypes are promoted."""
 def subtract_out(
     x: Tensor | int | float | complex,
     y: Tensor | int | float | complex,
@@ -1236,7 +1230,7 @@ def subtract_out(
     alpha: int | float | complex = 1,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x - alpha y, with broadcasting."""
+    """x - alpha y; shapes broadcast together, else ShapeError; dtypes are promoted."""
 def sum_out(
     x: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -1265,7 +1259,7 @@ def tensor_split(
 ) -> tuple[Tensor, ...]:
     """Views of parts of `x` along `dim`: nearly equal ones, or those between the given positions."""
 def threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x where x > threshold, else `value`."""
+    """The tensor itself, after the result of `threshold` was written into it."""
 def topk(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, axis: int | None = None
 ) -> ValuesIndices:
@@ -1296,9 +1290,9 @@ def triangular_solve_out(
 def true_divide_out(
     x: Tensor | int | float | complex, y: Tensor | int | float | complex, *, out: Tensor | None = None
 ) -> Tensor:
-    """x / y, with broadcasting; integers give the default float."""
+    """x / y, with broadcasting; integers give the default float: `div` without a rounding mode."""
 def unbind(x: Tensor, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
-    """Views of `x` at each position along `dim`, without it."""
+    """Views of `x` at each position along `dim`, without it: a tuple."""
 def unique(
     x: Tensor,
     sorted: bool = True,
@@ -1317,8 +1311,8 @@ def unique_consecutive(
     *,
     axis: int | None = None,
 ) -> Any:
-    """`x` with each run of equal elements (slices along `dim`) reduced to its first; on demand each element's
-    run and the lengths of the runs."""
+    """The first of each run of equal elements (slices along `dim`); on demand each element's run, and
+    counts."""
 def var(
     x: Tensor,
     dim: Any = None,
@@ -1340,7 +1334,7 @@ def var_mean(
     axis: Any = None,
     keepdims: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(variance, mean) over `dim`."""
+    """(variance, mean) over `dim`; arguments and errors as of `var`."""
 def var_out(
     x: Tensor,
     dim: Any = None,
@@ -1356,7 +1350,7 @@ def var_out(
 def vdot_out(x: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:
     """The sum of conj(x_i) other_i of two vectors, 0-d."""
 def vstack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The tensors joined along dim 0, after vectors became rows."""
+    """The tensors joined along dim 0, after vectors became rows; errors as of `cat`."""
 def where_out(condition: Tensor, x: Any = None, y: Any = None, *, out: Tensor | None = None) -> Any:
     """`x` where `condition` holds, else `y`; with `condition` alone, the positions where it holds."""
 def zeros_like(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, ShapeError
+from ..ops.describe import document
 from ..ops.registry import OPS, Op
 from ..storage.backend import backend_of
 from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
@@ -45,7 +46,7 @@ def recorder(op: Op) -> Any:
     """The public function of an op: runs it on tensors and records it."""
     if op.record is None:
         op.record = _composite(op) if op.composite else _generate(op)
-        op.record.__doc__, op.record.__module__ = op.doc, "lucid"
+        op.record.__doc__, op.record.__module__ = document(op), "lucid"
         op.record.__qualname__ = op.record.__name__ = op.name
     return op.record
 

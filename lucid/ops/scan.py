@@ -219,6 +219,11 @@ def logcumsumexp(xp, x, dim: int):
     """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0.
 
     The logarithm of complex sums is one of many: its imaginary part runs on from that of the largest x.
+    Returns x's shape.
+
+    >>> import lucid
+    >>> lucid.logcumsumexp(lucid.tensor([0.0, 0.0, 0.0]), dim=0)    # log 1, log 2, log 3
+    tensor([0.    , 0.6931, 1.0986])
     """
     dim = normalize_dim("logcumsumexp", dim, x.ndim)
     if x.dtype.kind == "c":

@@ -46,6 +46,15 @@ def softmax(sim, dtype, odd):
             calls.softmax_backward(sim, name, g, calls.softmax(sim, name, x))
 
 
+def softmax_columns(sim, dtype, odd):
+    for shape in ((2, 21, 33 if odd else 32), (1, 3, 265 if odd else 264)):
+        x, g = normal(shape, dtype, 1), normal(shape, dtype, 2)
+        x[0, 0], x[0, :, 1] = -np.inf, -np.inf
+        for name in ("softmax", "log_softmax"):
+            out = calls.softmax_columns(sim, name, x, 1)
+            calls.softmax_backward_columns(sim, name, g, out, 1)
+
+
 def cross_entropy(sim, dtype, odd):
     for cols in (41, 1031, 4099) if odd else (40, 1032, 4104):
         rows = 11 if cols < 50 else 3
@@ -82,6 +91,8 @@ def norms(sim, dtype, odd):
                     (True, w is not None, w is not None and name == "layer_norm"),
                 )
             calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (False, True, False))
+            join = normal((rows, cols), dtype, 4)
+            calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (True, True, False), join)
 
 
 def batch_norm(sim, dtype, odd):
@@ -90,6 +101,11 @@ def batch_norm(sim, dtype, odd):
         for w in (weight, None):
             _, mean, var = spatial.batch_norm(sim, x, w, w, 1e-5)
             spatial.batch_norm_backward(sim, g, x, w, mean, var, 1e-5)
+            out = normal(shape, dtype, 4)
+            spatial.batch_norm_backward(sim, g, x, w, mean, var, 1e-5, True, out)
+            for needs in ((True, True, True), (True, False, False), (False, False, True)):
+                for o in (out, None):
+                    spatial.batch_norm_eval_backward(sim, g, x, o, w, mean, var, 1e-5, needs)
 
 
 def segments(sim, dtype, odd):
@@ -117,6 +133,8 @@ def windows(sim, dtype, odd):
     count = (4, 8 + odd)
     cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation)
     spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation)
+    cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation, True)
+    spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation, True)
 
 
 def optimizers(sim, dtype, odd):
@@ -155,4 +173,5 @@ def optimizers(sim, dtype, odd):
         )
 
 
-ALL = (pointwise, columns, softmax, cross_entropy, norms, batch_norm, segments, windows, optimizers)
+ALL = (pointwise, columns, softmax, softmax_columns)
+ALL += (cross_entropy, norms, batch_norm, segments, windows, optimizers)

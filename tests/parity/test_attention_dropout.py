@@ -65,6 +65,7 @@ def test_attention_with_the_mask_of_pytorch(name, p, device, monkeypatch):
         return _wrap(input.backend.from_numpy(mask), input.backend)
 
     monkeypatch.setattr(drawing, "_mask", given)
+    monkeypatch.setattr(drawing, "KEEPS_MASK", ("cpu", "cuda"))  # CUDA draws none otherwise
     kwargs = {**kwargs, "dropout_p": p}
     ours = run(lucid, lucid.nn.functional.scaled_dot_product_attention, arrays, kwargs, device)
     torch.manual_seed(42)
