@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.inplace import check_writable, write
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..storage.backend import backend_of
@@ -31,10 +32,7 @@ def shape_of(name: str, size: tuple[Any, ...]) -> Shape:
 
 def given(out: Any, result: Tensor, name: str) -> Tensor:
     """`out` with `result` written into it; `result` when out is None."""
-    if out is None:
-        return result
-    check_writable(out, name)
-    return write(out, result, name)
+    return result if out is None else written(name, out, lambda: result, (), {})
 
 
 def _number_dtype(value: Any) -> Any:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named
@@ -300,9 +301,10 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
     >>> lucid.nn.functional.normalize(lucid.tensor([[3.0, 4.0]]))
     tensor([[0.6, 0.8]])
     """
+    if out is not None:
+        return written("normalize", out, normalize, (input, p, dim, eps), {})
     norm = vector_norm(input, p, dim, keepdim=True)
-    result = input / F.where(F.lt(norm, eps), eps, norm)
-    return result if out is None else out.copy_(result)
+    return input / F.where(F.lt(norm, eps), eps, norm)
 
 
 def _broadcast_shape(name: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:
