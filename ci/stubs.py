@@ -344,10 +344,10 @@ def tensor_methods(functions: Functions) -> str:
                 "",
                 *sorted(imports),
                 "from ._ops import Operand as _Operand",
-                "from .autograd.impl import TensorImpl",
+                "from .autograd.facts import TensorFacts",
                 "from .tensor import Tensor",
                 "",
-                "class TensorMethods(TensorImpl):",
+                "class TensorMethods(TensorFacts):",
                 *lines,
             ]
         )
