@@ -47,8 +47,12 @@ cuda = _Cuda()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Nothing; "highest" computes products of float32 matrices in float32, "high" and "medium" may use TF32
-    on CUDA. The CPU does not change.
+    """Nothing; "highest" computes products of float32 matrices in float32, "high" and "medium" in TF32.
+
+    That is on CUDA; the CPU does not change. Raises LucidError for another word.
+
+    >>> import lucid
+    >>> lucid.set_float32_matmul_precision("highest")
     """
     if precision not in _TF32:
         raise ValueError(
@@ -58,5 +62,10 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """ "highest" or "high"."""
+    """The precision of float32 matrix products: "highest" or "high".
+
+    >>> import lucid
+    >>> lucid.get_float32_matmul_precision()
+    'highest'
+    """
     return "high" if cuda.matmul.allow_tf32 else "highest"

@@ -116,20 +116,36 @@ class Tensor(TensorMethods):
     # ---- leaving lucid ----
 
     def item(self) -> Any:
-        """The only element as a Python number (waits for the device)."""
+        """The only element as a Python number (waits for the device). Raises ShapeError for several elements.
+
+        >>> import lucid
+        >>> lucid.tensor([2.5]).item()
+        2.5
+        """
         if self.array.size != 1:
             raise ShapeError(f"item: expected a tensor with one element, got {describe(self)}; use .tolist()")
         return self.backend.item(self.array)
 
     def tolist(self) -> Any:
-        """The elements as nested Python lists."""
+        """The elements as nested Python lists; the number itself for a 0-d tensor.
+
+        >>> import lucid
+        >>> lucid.tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
         return self.backend.to_numpy(self.array).tolist()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The data as a NumPy array; on the CPU it shares memory with the tensor.
 
-        Raises for tensors that require grad or live on a GPU unless `force` is given (which detaches
-        and copies to the host).
+        Raises GradError for tensors that require grad, and LucidError for those that live on a GPU, unless
+        `force` is given (which detaches and copies to the host).
+
+        >>> import lucid
+        >>> x = lucid.zeros(2)
+        >>> x.numpy()[0] = 7
+        >>> x
+        tensor([7., 0.])
         """
         if not force:
             if self.requires_grad:
@@ -183,7 +199,12 @@ class Tensor(TensorMethods):
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """The tensor on another device and/or in another dtype; itself when nothing changes.
 
-        `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`.
+        `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`. copy: a copy in any case. The gradient is
+        cast and sent back. Raises DeviceError for a device that is not there.
+
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).to(lucid.float32), lucid.tensor([1, 2]).to("cpu").device
+        (tensor([1., 2.]), device(type='cpu'))
         """
         non_blocking = bool(kwargs.pop("non_blocking", False))
         kwargs.pop("memory_format", None)
@@ -212,15 +233,29 @@ class Tensor(TensorMethods):
         return F.clone(out) if copy and out is self else out
 
     def cpu(self) -> Tensor:
-        """The tensor in host memory."""
+        """The tensor in host memory; itself when it is there.
+
+        >>> import lucid
+        >>> lucid.tensor([1.0]).cpu().device
+        device(type='cpu')
+        """
         return self.to("cpu")
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> Tensor:
-        """The tensor on a CUDA device (the current one by default)."""
+        """The tensor on a CUDA device (the current one by default). Raises DeviceError where there is none.
+
+        >>> import lucid
+        >>> if lucid.cuda.is_available():
+        ...     x = lucid.tensor([1.0]).cuda()
+        """
         return self.to(Device("cuda") if device is None else Device(device), non_blocking=non_blocking)
 
     def pin_memory(self) -> Tensor:
         """A copy in page-locked host memory, from which a GPU copies without staging; itself without a GPU.
+
+        >>> import lucid
+        >>> lucid.tensor([1.0]).pin_memory()
+        tensor([1.])
         """
         from .storage.backend import Backend
 
@@ -228,17 +263,32 @@ class Tensor(TensorMethods):
         return self if cuda is None else _wrap(cuda.pin(self.array), self.backend)
 
     def is_pinned(self) -> bool:
-        """Whether the data lies in page-locked host memory."""
+        """Whether the data lies in page-locked host memory.
+
+        >>> import lucid
+        >>> lucid.tensor([1.0]).is_pinned()
+        False
+        """
         from .storage.backend import Backend
 
         return any(b.is_pinned(self.array) for b in Backend.instances())
 
     def type(self, dtype: Any = None) -> Any:
-        """The tensor in another dtype; the dtype's name when none is given."""
+        """The tensor in another dtype; the dtype's name when none is given.
+
+        >>> import lucid
+        >>> lucid.tensor([1.0]).type(), lucid.tensor([1.9]).type(lucid.int64)
+        ('lucid.float32', tensor([1]))
+        """
         return f"lucid.{self.dtype.name}" if dtype is None else self.to(dtype=dtype)
 
     def type_as(self, other: Tensor) -> Tensor:
-        """The tensor with the dtype and device of another."""
+        """The tensor with the dtype and device of another.
+
+        >>> import lucid
+        >>> lucid.tensor([1.9]).type_as(lucid.tensor([1]))
+        tensor([1])
+        """
         return self.to(other)
 
     # ---- autograd ----
@@ -246,10 +296,18 @@ class Tensor(TensorMethods):
     def backward(
         self, gradient: Any = None, retain_graph: Any = None, create_graph: Any = False, inputs: Any = None
     ) -> None:
-        """Nothing; writes gradients of this tensor into the `.grad` of every leaf below it
-        (or of `inputs` only).
+        """Nothing; writes gradients of this tensor into the `.grad` of every leaf below it.
 
-        gradient: the gradient of this tensor, needed unless it has one element. See `Engine.backward`.
+        gradient: the gradient of this tensor, of its shape, needed unless it has one element. retain_graph:
+        keep what a second call needs. create_graph: record the gradients' own graph, for higher derivatives.
+        inputs: only these get a `.grad`. Raises GradError where nothing requires grad, FreedGraphError for a
+        graph that was freed, SavedValueError for a value that was changed in place. See `Engine.backward`.
+
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        >>> (x ** 3).backward(lucid.tensor([1.0, 10.0]))
+        >>> x.grad
+        tensor([  3., 120.])
         """
         if inputs is None:
             Engine.backward(self, gradient, bool(retain_graph), bool(create_graph))
@@ -259,7 +317,14 @@ class Tensor(TensorMethods):
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
     def requires_grad_(self, requires_grad: Any = True) -> Tensor:
-        """The tensor itself, after setting whether it requires grad."""
+        """The tensor itself, after setting whether it requires grad.
+
+        Raises DtypeError for integers, GradError for False on what is no leaf.
+
+        >>> import lucid
+        >>> lucid.tensor([1.0]).requires_grad_()
+        tensor([1.], requires_grad=True)
+        """
         if requires_grad:
             require_differentiable(self.dtype)
         elif self.edge is not None:
@@ -271,11 +336,23 @@ class Tensor(TensorMethods):
         return self
 
     def detach(self) -> Tensor:
-        """The same data without history; shares memory and version with the tensor."""
+        """The same data without history; shares memory and version with the tensor.
+
+        >>> import lucid
+        >>> x = lucid.tensor([1.0], requires_grad=True)
+        >>> (x * 2).detach()
+        tensor([2.])
+        """
         return TensorImpl.from_storage(ViewStorage(self.array, self.storage))
 
     def detach_(self) -> Tensor:
-        """The tensor itself, cut from its history."""
+        """The tensor itself, cut from its history. Raises GradError for a view.
+
+        >>> import lucid
+        >>> y = lucid.tensor([1.0], requires_grad=True) * 2
+        >>> y.detach_()
+        tensor([2.])
+        """
         if self.base is not None:
             raise GradError("detach_: a view cannot be detached in place; use .detach()")
         self.edge, self.requires_grad = None, False
@@ -294,20 +371,50 @@ class Tensor(TensorMethods):
             self.accumulate.backend = value.storage.backend
 
     def clone(self, *, memory_format: Any = None) -> Tensor:
-        """A copy of the tensor with the same history."""
+        """A copy of the tensor with the same history.
+
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0])
+        >>> y = x.clone()
+        >>> y.add_(1), x
+        (tensor([2., 3.]), tensor([1., 2.]))
+        """
         return F.clone(self)
 
     def register_hook(self, hook: Callable[..., Any]) -> _hooks.RemovableHandle:
         """A handle; `hook(grad)` runs in every backward pass on the tensor's gradient and may return another.
+
+        >>> import lucid
+        >>> x = lucid.tensor([1.0], requires_grad=True)
+        >>> handle = x.register_hook(lambda grad: grad * 10)
+        >>> (x * 2).backward()
+        >>> x.grad
+        tensor([20.])
         """
         return _hooks.register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> _hooks.RemovableHandle:
-        """A handle; `hook(leaf)` runs after each write of the leaf's `.grad`."""
+        """A handle; `hook(leaf)` runs after each write of the leaf's `.grad`.
+
+        >>> import lucid
+        >>> x = lucid.tensor([1.0], requires_grad=True)
+        >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
+        >>> (x * 2).backward()
+        tensor([2.])
+        """
         return _hooks.register_post_accumulate_grad_hook(self, hook)
 
     def retain_grad(self) -> None:
-        """Nothing; backward writes `.grad` although the tensor is not a leaf."""
+        """Nothing; backward writes `.grad` although the tensor is not a leaf.
+
+        >>> import lucid
+        >>> x = lucid.tensor([1.0], requires_grad=True)
+        >>> y = x * 2
+        >>> y.retain_grad()
+        >>> (y * 3).backward()
+        >>> y.grad
+        tensor([3.])
+        """
         _hooks.retain_grad(self)
 
     @property
@@ -323,8 +430,15 @@ class Tensor(TensorMethods):
     # ---- in place ----
 
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
-        """The tensor itself, after the values of `source` (broadcast, cast, from any
-        device) were copied into it.
+        """The tensor itself, after the values of `source` were copied into it.
+
+        source: broadcast, cast, from any device. Raises ShapeError where it does not broadcast, InplaceError
+        for a leaf that requires grad.
+
+        >>> import lucid
+        >>> lucid.zeros(2, 2).copy_(lucid.tensor([1, 2]))
+        tensor([[1., 2.],
+                [1., 2.]])
         """
         _inplace.check_writable(self, "copy_")
         source = source if isinstance(source, TensorImpl) else tensor(source, device=self.device)
@@ -376,7 +490,11 @@ class Tensor(TensorMethods):
 class Parameter(Tensor):
     """A tensor that a module registers as trainable when it is assigned as an attribute.
 
-    Requires grad by default.
+    Requires grad by default; raises DtypeError for integers then.
+
+    >>> import lucid
+    >>> lucid.nn.Parameter(lucid.zeros(2)).requires_grad
+    True
     """
 
     def __new__(cls, data: Any = None, requires_grad: Any = True) -> Parameter:
@@ -451,7 +569,12 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether `x` is a tensor."""
+    """Whether `x` is a tensor.
+
+    >>> import lucid
+    >>> lucid.is_tensor(lucid.zeros(2)), lucid.is_tensor([0.0])
+    (True, False)
+    """
     return isinstance(x, TensorImpl)
 
 

@@ -22,7 +22,12 @@ class TensorFacts(TensorImpl):
         return self.array.shape
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or the size of one dimension."""
+        """The shape, or the size of one dimension.
+
+        >>> import lucid
+        >>> lucid.zeros(2, 3).size(), lucid.zeros(2, 3).size(1)
+        ((2, 3), 3)
+        """
         return self.array.shape if dim is None else self.array.shape[dim]
 
     @property
@@ -31,11 +36,21 @@ class TensorFacts(TensorImpl):
         return self.array.ndim
 
     def dim(self) -> int:
-        """The number of dimensions."""
+        """The number of dimensions.
+
+        >>> import lucid
+        >>> lucid.zeros(2, 3).dim()
+        2
+        """
         return self.array.ndim
 
     def numel(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> import lucid
+        >>> lucid.zeros(2, 3).numel()
+        6
+        """
         return self.array.size
 
     nelement = numel
@@ -61,7 +76,12 @@ class TensorFacts(TensorImpl):
         return self.array.itemsize
 
     def element_size(self) -> int:
-        """Bytes per element."""
+        """Bytes per element.
+
+        >>> import lucid
+        >>> lucid.zeros(2, dtype=lucid.float64).element_size()
+        8
+        """
         return self.array.itemsize
 
     @property
@@ -70,23 +90,49 @@ class TensorFacts(TensorImpl):
         return self.array.nbytes
 
     def stride(self, dim: int | None = None) -> Any:
-        """Elements between neighbours along each dimension, or along one."""
+        """Elements between neighbours along each dimension, or along one.
+
+        >>> import lucid
+        >>> lucid.zeros(2, 3).stride(), lucid.zeros(2, 3).t().stride(0)
+        ((3, 1), 1)
+        """
         strides = tuple(s // max(self.itemsize, 1) for s in self.array.strides)
         return strides if dim is None else strides[dim]
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps."""
+        """Whether the elements lie in C order without gaps.
+
+        >>> import lucid
+        >>> lucid.zeros(2, 3).is_contiguous(), lucid.zeros(2, 3).t().is_contiguous()
+        (True, False)
+        """
         return bool(self.array.flags.c_contiguous)
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is a real floating one."""
+        """Whether the dtype is a real floating one.
+
+        >>> import lucid
+        >>> lucid.tensor([1.0]).is_floating_point(), lucid.tensor([1]).is_floating_point()
+        (True, False)
+        """
         return is_differentiable(self.dtype) and self.dtype.kind != "c"
 
     def is_complex(self) -> bool:
-        """Whether the dtype is complex."""
+        """Whether the dtype is complex.
+
+        >>> import lucid
+        >>> lucid.tensor([1j]).is_complex()
+        True
+        """
         return self.dtype.kind == "c"
 
     def data_ptr(self) -> int:
-        """The address of the first element."""
+        """The address of the first element: equal for tensors that share memory from their start.
+
+        >>> import lucid
+        >>> x = lucid.zeros(2, 3)
+        >>> x.data_ptr() == x.view(3, 2).data_ptr(), x.data_ptr() == x.clone().data_ptr()
+        (True, False)
+        """
         a = self.array
         return a.ctypes.data if isinstance(a, np.ndarray) else a.data.ptr
