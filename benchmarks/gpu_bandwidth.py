@@ -206,6 +206,13 @@ def _rows(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
     _norms(launch, dtype, rows, cols)
 
 
+def _softmax_columns(launch: Recorder, dtype: Any, *shape: int) -> None:
+    x, g = launch.values(*shape, dtype=dtype), launch.values(*shape, dtype=dtype)
+    for name in ("softmax", "log_softmax"):
+        out = calls.softmax_columns(launch, name, x, 1)
+        calls.softmax_backward_columns(launch, name, g, out, 1)
+
+
 def _norms(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
     x, g = launch.values(rows, cols, dtype=dtype), launch.values(rows, cols, dtype=dtype)
     weight = launch.values(cols, dtype=dtype)
@@ -281,6 +288,7 @@ CASES = (
     Case(_pointwise, ((1 << 22,), (1 << 25,), (1 << 27,)), (1031,), False),
     Case(_columns, ((2048, 1024), (8192, 3072), (16384, 8192)), (70, 64), False),
     Case(_rows, ((8192, 768), (65536, 768), (16384, 4096)), (9, 64)),
+    Case(_softmax_columns, ((16, 21, 65536), (64, 21, 65536), (32, 1000, 2048)), (2, 5, 40), False),
     Case(_norms, ((1024, 16384), (4096, 16384), (8192, 12288)), (2, 8200), False),
     Case(_cross_entropy, ((2048, 50304), (8192, 50304), (16384, 32000)), (11, 40)),
     Case(_batch_norm, ((64, 256, 14, 14), (256, 64, 56, 56), (64, 64, 112, 112)), (3, 5, 4, 4), False),

@@ -58,6 +58,10 @@ SIZES: dict[str, tuple[dict[str, int], ...]] = {
     "column_sum_finish": ({"parts": 128, "cols": 3072},),
     "softmax": _ROWS,
     "log_softmax": (*_ROWS, *_LOGITS),
+    **{
+        f"{name}_columns": ({"outer": 64, "n": 21, "inner": 256 * 256},)
+        for name in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")
+    },
     "layer_norm": _ROWS,
     "rms_norm": _ROWS,
     "norm_backward_weight": _ROWS,

@@ -53,6 +53,7 @@ from . import special as special
 from . import testing as testing
 from . import utils as utils
 from .storage.random import Generator as Generator
+from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from .amp import autocast as autocast
 from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .random import get_rng_state as get_rng_state
@@ -63,6 +64,7 @@ from .io import save as save
 from .random import seed as seed
 from .backends import set_float32_matmul_precision as set_float32_matmul_precision
 from .random import set_rng_state as set_rng_state
+from .backends import use_deterministic_algorithms as use_deterministic_algorithms
 from .storage.dtype import DType as _DType
 from ._functions import DoubleTensor as DoubleTensor
 from ._functions import FloatTensor as FloatTensor

@@ -18,6 +18,7 @@ from ..ops.describe import document
 from ..ops.registry import OPS, Op
 from ..storage.backend import backend_of
 from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
+from ..storage.numpy_backend import NumpyBackend, is_busy
 from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe, leaf_edge, rebuild
 from .mode import ANOMALY, GRAD, INTERCEPT, get_flags, mode
@@ -199,16 +200,32 @@ def _differ(op: Op, tensors: tuple[Any, ...]) -> bool:
 
 def _run_raw(op: Op, backend: Any, storages: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
     if op.variadic:
-        return getattr(backend.F, op.name)(
-            *[s.array for s in storages], **dict(zip(op.statics, statics, strict=True))
+        return backend.quietly(
+            getattr(backend.F, op.name),
+            *[s.array for s in storages],
+            **dict(zip(op.statics, statics, strict=True)),
         )
     values = dict(zip(op.tensors, (s.array for s in storages), strict=True)) | dict(
         zip(op.statics, statics, strict=True)
     )
     args = [values[p.name] for p in op.parameters if p.kind is not p.KEYWORD_ONLY]
-    return getattr(backend.F, op.name)(
-        *args, **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY}
+    return backend.quietly(
+        getattr(backend.F, op.name),
+        *args,
+        **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY},
     )
+
+
+def failed(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    """The raw result of an op whose forward raised `error`: run again where another thread was in the way,
+    else the error is raised in the op's words.
+    """
+    if not is_busy(error):
+        raise explained(op, error, tensors, statics) from error
+    try:
+        return _run_raw(op, CPU, tuple(NONE if t is None else t.storage for t in tensors), statics)
+    except Exception as other:
+        raise explained(op, other, tensors, statics) from other
 
 
 def _output(op: Op, array: Any, tensors: tuple[Any, ...], statics: tuple[Any, ...], backend: Any) -> Any:
@@ -323,7 +340,7 @@ def intercepted(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...], flag
 
 
 PARAMETER: list[Any] = [None]  # the Parameter class, once lucid.tensor has made it
-CPU = backend_of("cpu")
+CPU: NumpyBackend = backend_of("cpu")  # type: ignore[assignment]
 _SCOPE: dict[str, Any] = {
     "get_flags": get_flags,
     "Storage": Storage,
@@ -347,6 +364,7 @@ _SCOPE: dict[str, Any] = {
     "C64": complex64,
     "C128": complex128,
     "BF16": bfloat16,
-    "explained": explained,
+    "failed": failed,
+    "run_quiet": CPU.run,
     "note_view": note_view,
 }

@@ -130,9 +130,10 @@ def full(
     backend = backend_of(device if out is None else out.device)
     fill_value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     wanted = (_number_dtype(fill_value) if out is None else out.dtype) if dtype is None else as_dtype(dtype)
+    shape = shape_of("full", (size,))
     return given(
         out,
-        _wrap(backend.xp.full(shape_of("full", (size,)), fill_value, dtype=wanted), backend, requires_grad),
+        _wrap(backend.quietly(backend.xp.full, shape, fill_value, dtype=wanted), backend, requires_grad),
         "full",
     )
 
@@ -224,7 +225,8 @@ def arange(
         array *= step
     if start:
         array += start
-    return given(out, _wrap(array.astype(wanted, copy=False), backend, requires_grad), "arange")
+    array = backend.quietly(array.astype, wanted, copy=False)
+    return given(out, _wrap(array, backend, requires_grad), "arange")
 
 
 @public("range")
@@ -310,12 +312,12 @@ def _spaced(
     backend = backend_of(device if out is None else out.device)
     is_complex = isinstance(start, complex) or isinstance(end, complex)
     wanted = (as_dtype(complex) if is_complex else get_default_dtype()) if dtype is None else as_dtype(dtype)
-    exponent = backend.xp.linspace(start, end, steps, dtype="complex128" if is_complex else "float64")
-    return given(
-        out,
-        _wrap((exponent if base is None else base**exponent).astype(wanted), backend, requires_grad),
-        name,
-    )
+
+    def numbers() -> Any:
+        exponent = backend.xp.linspace(start, end, steps, dtype="complex128" if is_complex else "float64")
+        return (exponent if base is None else base**exponent).astype(wanted)
+
+    return given(out, _wrap(backend.quietly(numbers), backend, requires_grad), name)
 
 
 def _like(name: str, fill: str, example: str) -> Callable[..., Tensor]:
@@ -487,7 +489,8 @@ def _filled(x: Tensor, value: Any, name: str) -> Tensor:
         if isinstance(value, complex) and category(x.dtype) != 3:
             raise DtypeError(f"{name}: a complex value {value} does not fit a tensor of {x.dtype.name}")
         # A 0-d array seen with strides of 0: nothing of x's size is allocated.
-        filler = _wrap(backend.xp.broadcast_to(backend.xp.asarray(value).astype(x.dtype), x.shape), backend)
+        number = backend.quietly(backend.xp.asarray(value).astype, x.dtype)
+        filler = _wrap(backend.xp.broadcast_to(number, x.shape), backend)
     if x.requires_grad:
         # What x was made of gets a gradient of zeros, as in PyTorch.
         everywhere = _wrap(backend.xp.broadcast_to(backend.xp.asarray(True), x.shape), backend)

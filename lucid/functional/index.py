@@ -191,7 +191,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
             filled = F.getitem_fill(view, arrays, value) if arrays else F.full_like(view, value)
             write(view, filled, "setitem")
             return
-        view.array[target] = value
+        x.backend.quietly(operator.setitem, view.array, target, value)
         x.storage.version += 1
         return
     value = _value(x, value, _target_shape(view, arrays) if arrays else view.shape, "setitem")
@@ -199,7 +199,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         write(view, F.getitem_set(view, value, arrays) if arrays else F.clone(value), "setitem")
         return
     # CuPy does not order overlapping reads and writes, as in x[1:] = x[:-1].
-    view.array[target] = value.array.copy() if value.storage.root is x.storage.root else value.array
+    array = value.array.copy() if value.storage.root is x.storage.root else value.array
+    x.backend.quietly(operator.setitem, view.array, target, array)
     x.storage.version += 1
 
 

@@ -183,7 +183,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     classes = x.shape[1]
     valid = xp.cumsum(t < 0, axis=1) == 0
     safe = xp.where(valid, t, 0)
-    _check_classes(name, _wrap(safe, backend), classes)
+    _check_classes(name, _wrap(xp.where(t < -1, t, safe), backend), classes)
     is_target = ((safe[:, :, None] == xp.arange(classes)) & valid[:, :, None]).any(1)
     counted = _wrap(valid[:, :, None] & ~is_target[:, None, :], backend)
     chosen = F.gather(x, 1, _wrap(safe, backend))

@@ -246,9 +246,8 @@ def index_add_atomic(launch: Any, src: Any, index: Any, out: Any, alpha: float =
     launch(
         "index_add_atomic",
         *flat(launch, src.size, 1),
-        (src, index, out, alpha, n, cols),
+        (src, index, out, alpha, n, out.shape[0], cols),
         src.dtype,
-        rows=out.shape[0],
     )
 
 

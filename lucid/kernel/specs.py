@@ -198,6 +198,28 @@ DATA = (
         variants=_ROW_THREADS,
         wide=3,
     ),
+    *(
+        Kernel(
+            f"{name}_columns",
+            "softmax_columns.cu",
+            f"{name}_columns",
+            "x T[outer*n*inner], *out T[outer*n*inner], outer i64, n i64, inner i64",
+            "2*outer*n*inner*s",
+            wide=2,
+        )
+        for name in ("softmax", "log_softmax")
+    ),
+    *(
+        Kernel(
+            f"{name}_backward_columns",
+            "softmax_columns.cu",
+            f"{name}_backward_columns",
+            "g T[outer*n*inner], out T[outer*n*inner], *dx T[outer*n*inner], outer i64, n i64, inner i64",
+            "3*outer*n*inner*s",
+            wide=3,
+        )
+        for name in ("softmax", "log_softmax")
+    ),
     Kernel(
         "cross_entropy",
         "cross_entropy.cu",
@@ -406,7 +428,7 @@ DATA = (
         "index_add_atomic",
         "segment.cu",
         "index_add_atomic",
-        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, cols i64",
+        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, rows i64, cols i64",
         "3*n*cols*s",
         vector=False,
         wide=0,

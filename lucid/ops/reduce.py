@@ -20,6 +20,7 @@ from .common import (
     normalize_dims,
 )
 from .registry import A, Sample, composite, op
+from .rows import sum_rows
 
 # ---- shared by forwards (raw arrays) and by formulas (F) ----
 
@@ -509,7 +510,12 @@ def bincount(xp, x, weights=None, minlength: int = 0):
         return xp.bincount(x.astype("int64"), minlength=minlength).astype("int64")
     if weights.shape != x.shape:
         raise ShapeError(f"bincount: expected weights of shape {tuple(x.shape)}, got {tuple(weights.shape)}")
-    out = xp.bincount(x.astype("int64"), weights=weights.astype("float64"), minlength=minlength)
+    index, weights_ = x.astype("int64"), weights.astype("float64")
+    if xp.__name__ == "numpy":
+        out = xp.bincount(index, weights=weights_, minlength=minlength)
+    else:    # CuPy's adds by atomics, in any order
+        size = max(int(x.max()) + 1 if x.size else 0, minlength)
+        out = sum_rows(xp, size, index, weights_.reshape(-1, 1)).reshape(-1)
     return out.astype("float32" if weights.dtype == "float32" else "float64")
 
 

@@ -11,8 +11,8 @@ import numpy as np  # for references only: forwards use xp
 from ..errors import IndexRangeError, ShapeError
 from .bounds import tally
 from .common import Dim, Shape, normalize_dim, normalize_dims
-from .index import sum_rows
 from .registry import A, Sample, op
+from .rows import sum_rows
 
 # ---- views ----
 

@@ -46,6 +46,15 @@ def softmax(sim, dtype, odd):
             calls.softmax_backward(sim, name, g, calls.softmax(sim, name, x))
 
 
+def softmax_columns(sim, dtype, odd):
+    for shape in ((2, 21, 33 if odd else 32), (1, 3, 265 if odd else 264)):
+        x, g = normal(shape, dtype, 1), normal(shape, dtype, 2)
+        x[0, 0], x[0, :, 1] = -np.inf, -np.inf
+        for name in ("softmax", "log_softmax"):
+            out = calls.softmax_columns(sim, name, x, 1)
+            calls.softmax_backward_columns(sim, name, g, out, 1)
+
+
 def cross_entropy(sim, dtype, odd):
     for cols in (41, 1031, 4099) if odd else (40, 1032, 4104):
         rows = 11 if cols < 50 else 3
@@ -164,4 +173,5 @@ def optimizers(sim, dtype, odd):
         )
 
 
-ALL = (pointwise, columns, softmax, cross_entropy, norms, batch_norm, segments, windows, optimizers)
+ALL = (pointwise, columns, softmax, softmax_columns)
+ALL += (cross_entropy, norms, batch_norm, segments, windows, optimizers)
