@@ -74,19 +74,25 @@ def get_float32_matmul_precision() -> str:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Nothing; with False, sums by index on CUDA (the backward passes of indexing and embeddings,
-    `index_add`, `scatter_add`, ...) are atomic additions, which need no sort and differ in the last place
-    from run to run.
+    """Nothing; sums by index on CUDA have a fixed order from now on, or with False none.
 
-    The default is True: two runs give the same bits. warn_only is PyTorch's and has no effect.
+    Then they (the backward passes of indexing and embeddings, `index_add`, `scatter_add`, ...) are atomic
+    additions, which need no sort and differ in the last place from run to run. The default is True: two runs
+    give the same bits. warn_only is PyTorch's and has no effect.
 
-    >>> use_deterministic_algorithms(True)
-    >>> are_deterministic_algorithms_enabled()
+    >>> import lucid
+    >>> lucid.use_deterministic_algorithms(True)
+    >>> lucid.are_deterministic_algorithms_enabled()
     True
     """
     fixed_order(bool(mode))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether sums by index have a fixed order on CUDA, as by default."""
+    """Whether sums by index have a fixed order on CUDA, as by default.
+
+    >>> import lucid
+    >>> lucid.are_deterministic_algorithms_enabled()
+    True
+    """
     return fixed_order()
