@@ -24,10 +24,10 @@ from .functional import random as _random
 from .functional import reduce as _reduce
 from .functional import shape as _shape
 from ._ops import Operand as _Operand
-from .autograd.impl import TensorImpl
+from .autograd.facts import TensorFacts
 from .tensor import Tensor
 
-class TensorMethods(TensorImpl):
+class TensorMethods(TensorFacts):
     @property
     def H(self) -> Tensor:
         """The conjugate transpose of a matrix."""
