@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np  # for references only: forwards use xp
 
-from ..errors import DtypeError
 from .common import is_low, need_order, normalize_dim
 from .reduce import wide
 from .registry import A, Sample, op
