@@ -110,7 +110,8 @@ def from_cupy(array: Any) -> Tensor:
 
     `x.array` is the way back. Raises DtypeError for other objects and for dtypes that lucid does not have.
 
-    >>> import cupy, lucid  # doctest: +SKIP
+    >>> import cupy  # doctest: +SKIP
+    >>> import lucid
     >>> lucid.from_cupy(cupy.zeros(2))  # doctest: +SKIP
     tensor([0., 0.], device='cuda:0', dtype=float64)
     """

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .common import check_tensors, named, normalize_dim
 from .registry import Sample, composite, op
 
@@ -511,6 +512,8 @@ def bilinear(F, x, y, weight, bias=None):
     """
     if (
         weight.ndim != 3
+        or not x.ndim
+        or not y.ndim
         or x.shape[-1] != weight.shape[1]
         or y.shape[-1] != weight.shape[2]
         or x.shape[:-1] != y.shape[:-1]
@@ -548,7 +551,7 @@ def euclidean_distances(xp, x, y):
     square = (
         (x * x).sum(-1)[..., :, None]
         + (y * y).sum(-1)[..., None, :]
-        - 2 * xp.matmul(x, xp.swapaxes(y, -1, -2))
+        - 2 * matmul_of(xp)(x, xp.swapaxes(y, -1, -2))
     )
     return xp.sqrt(xp.maximum(square, 0))
 

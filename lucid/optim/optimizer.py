@@ -20,13 +20,20 @@ Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tenso
 class Optimizer:
     """Groups of parameters, each with its options, and a state per parameter.
 
-    params: tensors; or dicts with "params" and options that replace `defaults`; or (name, tensor) pairs.
-    A subclass implements `_step_group(group)`; its updates happen in place, without a graph.
+    params: tensors; or dicts with "params" and options that replace `defaults`; or (name, tensor) pairs. A
+    subclass implements `_step_group(group)`; its updates happen in place, without a graph. Raises DtypeError
+    or ShapeError for what are no parameters.
 
     PyTorch's options of implementation: fused=None or True lets a kernel step all parameters of a dtype in
     one launch where there is one (SGD, Adam, AdamW on CUDA), fused=False keeps to one operation after the
     other. capturable: such a launch can always be captured; LucidError where there is none. foreach changes
     nothing. differentiable=True raises LucidError.
+
+    >>> import lucid
+    >>> a, b = lucid.nn.Parameter(lucid.zeros(2)), lucid.nn.Parameter(lucid.zeros(3))
+    >>> optimizer = lucid.optim.SGD([{"params": [a]}, {"params": [b], "lr": 1.0}], lr=0.1)
+    >>> [group["lr"] for group in optimizer.param_groups]
+    [0.1, 1.0]
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
