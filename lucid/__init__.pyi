@@ -45,10 +45,12 @@ from . import fft as fft
 from . import functional as functional
 from . import io as io
 from . import linalg as linalg
+from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
 from . import profiler as profiler
 from . import random as random
+from . import serialization as serialization
 from . import special as special
 from . import testing as testing
 from . import utils as utils

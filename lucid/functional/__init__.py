@@ -11,7 +11,7 @@ MODULES = (
     *("pointwise", "reduce", "shape", "join", "index"),
     *("linalg", "decompositions", "products", "fft"),
     *("conv", "pool", "interpolate", "norm", "loss", "embedding", "dropout", "attention"),
-    *("protocols", "einops_backend", "compat"),
+    *("protocols", "einops_backend", "compat", "shared"),
 )
 
 for _name in MODULES:
