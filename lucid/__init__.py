@@ -58,6 +58,7 @@ _SUBMODULES = frozenset(
         "backends",
         "cuda",
         "datasets",
+        "distributed",
         "distributions",
         "errors",
         "examples",

@@ -39,6 +39,7 @@ from . import array_api as array_api
 from . import backends as backends
 from . import cuda as cuda
 from . import datasets as datasets
+from . import distributed as distributed
 from . import distributions as distributions
 from . import examples as examples
 from . import fft as fft

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from ..errors import LucidError
@@ -38,7 +37,6 @@ def is_shared(x: Tensor) -> bool:
     return x.device.type == "cpu" and shared.is_shared(x.array)
 
 
-@functools.cache
 def register(cls: type[Tensor]) -> None:
     """Nothing; from now on multiprocessing sends shared tensors of this class as references to their memory.
     """

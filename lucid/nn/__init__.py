@@ -2,6 +2,7 @@
 
 from . import functional as functional
 from . import init as init
+from . import parallel as parallel
 from . import utils as utils
 from .activation import CELU as CELU
 from .activation import ELU as ELU
@@ -120,6 +121,7 @@ from .padding import ReplicationPad3d as ReplicationPad3d
 from .padding import ZeroPad1d as ZeroPad1d
 from .padding import ZeroPad2d as ZeroPad2d
 from .padding import ZeroPad3d as ZeroPad3d
+from .parallel import DataParallel as DataParallel
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
 from .parameter import UninitializedParameter as UninitializedParameter
