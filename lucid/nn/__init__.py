@@ -105,7 +105,6 @@ from .norm import LazyInstanceNorm2d as LazyInstanceNorm2d
 from .norm import LazyInstanceNorm3d as LazyInstanceNorm3d
 from .norm import LocalResponseNorm as LocalResponseNorm
 from .norm import RMSNorm as RMSNorm
-from .norm import SyncBatchNorm as SyncBatchNorm
 from .padding import CircularPad1d as CircularPad1d
 from .padding import CircularPad2d as CircularPad2d
 from .padding import CircularPad3d as CircularPad3d
@@ -150,6 +149,7 @@ from .rnn import GRUCell as GRUCell
 from .rnn import LSTMCell as LSTMCell
 from .rnn import RNNBase as RNNBase
 from .rnn import RNNCell as RNNCell
+from .sync_norm import SyncBatchNorm as SyncBatchNorm
 from .transformer import Transformer as Transformer
 from .transformer import TransformerDecoder as TransformerDecoder
 from .transformer import TransformerDecoderLayer as TransformerDecoderLayer

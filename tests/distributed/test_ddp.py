@@ -178,6 +178,33 @@ def test_a_rank_that_dies_in_backward(launch):
     assert re.search(f"{what}: rank 1 (is gone|closed)", done.stdout)
 
 
+def test_sync_batch_norm(launch):
+    """Outputs, gradients and running statistics are those of the whole batch, parts of different sizes."""
+    launch("""
+        torch.manual_seed(0)
+        whole = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)).double()
+        part = nn.SyncBatchNorm.convert_sync_batchnorm(
+            nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)).double())
+        part.load_state_dict(whole.state_dict())
+        assert type(part[1]) is nn.SyncBatchNorm and isinstance(part[1].weight, nn.Parameter)
+        g = np.random.default_rng(0)
+        x, target = (torch.tensor(g.normal(size=s)) for s in ((5, 2, 4, 4), (5, 3, 4, 4)))
+        mine = slice(0, 3) if RANK == 0 else slice(3, 5)
+        for _ in range(2):
+            y, z = whole(x), part(x[mine])
+            np.testing.assert_allclose(z.detach().numpy(), y[mine].detach().numpy(), rtol=1e-10, atol=1e-12)
+            (y * target).square().sum().backward()
+            (z * target[mine]).square().sum().backward()
+        for (name, p), q in zip(part.named_parameters(), whole.parameters()):
+            dist.all_reduce(p.grad)
+            np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-8, atol=1e-10, err_msg=name)
+        for (name, b), c in zip(part.named_buffers(), whole.buffers()):
+            np.testing.assert_allclose(b.numpy(), c.numpy(), rtol=1e-10, err_msg=name)
+        part.eval(), whole.eval()
+        np.testing.assert_allclose(part(x).detach().numpy(), whole(x).detach().numpy(), rtol=1e-10)
+        """)
+
+
 def test_one_process_without_a_group():
     from lucid import nn
     from lucid.errors import DistributedError
