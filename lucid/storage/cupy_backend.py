@@ -7,6 +7,8 @@ figures of the driver.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -146,6 +148,7 @@ class CupyBackend(Backend):
     """CuPy on one CUDA device."""
 
     name: ClassVar[str] = "cuda"
+    runs_kernels: ClassVar[bool] = True
     xp = cp
     ndarray = cp.ndarray
 
@@ -305,6 +308,12 @@ class CupyBackend(Backend):
     def nccl(self, size: int, identity: bytes, rank: int) -> Nccl:
         """This device's part of a group of `size` devices; returns when all have called it."""
         return Nccl(self, size, identity, rank)
+
+    def stream(self) -> int:
+        """The cudaStream_t on which this thread's work is queued."""
+        return int(cp.cuda.get_current_stream().ptr)
+
+    library = staticmethod(lambda stem: open_library(stem))
 
     def properties(self) -> dict[str, Any]:
         """cudaDeviceProp by field name; `name` as text."""
@@ -528,6 +537,30 @@ def held_by_tensors(place: Device, most: int = 4) -> list[str]:
     return [
         f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
     ]
+
+
+# ---- libraries ----
+
+
+def open_library(stem: str) -> Any:
+    """The shared library lib<stem> ("cublasLt") that CuPy's own libraries have loaded, by ctypes; on the
+    simulated device what stands in for it. Raises OSError when there is none.
+    """
+    simulated = getattr(cp.cuda, "simulated_libraries", None)
+    if simulated is not None:
+        return simulated[stem]
+    # CuPy loads its libraries at first use, from its wheels or a toolkit; a product by cuBLAS needs cublasLt.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("cupy_backends.cuda.libs.cublas")
+    major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
+    loaded = getattr(os, "RTLD_NOLOAD", 0) | getattr(os, "RTLD_NOW", 2)
+    try:
+        return ctypes.CDLL(f"lib{stem}.so.{major}", mode=loaded)
+    except OSError:
+        with contextlib.suppress(Exception):
+            pathfinder = importlib.import_module("cuda.pathfinder")
+            return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib(stem).abs_path)
+        return ctypes.CDLL(f"lib{stem}.so.{major}")
 
 
 # ---- float32 matrix products ----
