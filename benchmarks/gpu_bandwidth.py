@@ -251,8 +251,8 @@ def _pools(launch: Recorder, dtype: Any, *shape: int) -> None:
 
 def _windows(launch: Recorder, dtype: Any, *shape: int) -> None:
     x, size, ones = launch.values(*shape, dtype=dtype), shape[2:], (1, 1)
-    columns = calls_spatial.im2col(launch, x, size, (3, 3), ones, ones, ones)
-    calls_spatial.col2im(launch, columns, size, size, (3, 3), ones, ones, ones)
+    columns = calls_spatial.im2col(launch, x, size, (3, 3), ones, ones, ones, True)
+    calls_spatial.col2im(launch, columns, size, size, (3, 3), ones, ones, ones, True)
 
 
 def _optimizers(launch: Recorder, dtype: Any, tensors: int, size: int) -> dict[str, int]:

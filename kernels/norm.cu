@@ -9,6 +9,8 @@
 // norm_backward_x      dx alone, rows of any length. 3 n s bytes.
 // norm_backward_weight the partials alone, rows of any length. 2 n s bytes.
 //
+// join: a gradient of x that comes past the norm (y = x + f(norm(x)), a residual) is added to dx in the same pass: n s bytes, where a sum of its own moves 3 n s.
+//
 // launch: LUCID_THREADS 32: block (32, 8), a warp per row; else block (LUCID_THREADS), a block per row. Row-stride grid of G blocks.
 // norm_backward needs cols <= LUCID_THREADS * LUCID_ELEMENTS, LUCID_ELEMENTS a multiple of PACK.
 
@@ -68,6 +70,7 @@ KERNEL ROW_BOUNDS norm_backward_x(const scalar_t* __restrict__ g,         // [ro
                                   const scalar_t* __restrict__ weight,    // [cols] or null
                                   const accum_t* __restrict__ mean,       // [rows]; null for RMS
                                   const accum_t* __restrict__ rstd,       // [rows]
+                                  const scalar_t* __restrict__ join,      // [rows, cols] or null: added to dx
                                   scalar_t* __restrict__ dx,              // [rows, cols]
                                   i64 rows, int cols) {
   __shared__ pair shared[WARPS];
@@ -94,11 +97,13 @@ KERNEL ROW_BOUNDS norm_backward_x(const scalar_t* __restrict__ g,         // [ro
 #endif
     s2 = s.y / (accum_t)cols;
     FOR_COLUMNS(c) {
-      pack p = load(xr, c);
+      pack p = load(xr, c), also;
       const pack q = load(gr, c);
+      if (join) also = load(join, row * cols + c);
       EACH(k) {
         const accum_t gw = up(q.v[k]) * (weight ? up(weight[c + k]) : (accum_t)1);
-        p.v[k] = down(rs * (gw - s1 - (up(p.v[k]) - mu) * rs * s2));
+        const accum_t d = rs * (gw - s1 - (up(p.v[k]) - mu) * rs * s2);
+        p.v[k] = down(join ? d + up(also.v[k]) : d);
       }
       store(dx, row * cols + c, p);
     }
@@ -143,6 +148,7 @@ KERNEL ROW_BOUNDS norm_backward(const scalar_t* __restrict__ g,         // [rows
                                 const scalar_t* __restrict__ weight,    // [cols] or null
                                 const accum_t* __restrict__ mean,       // [rows]; null for RMS
                                 const accum_t* __restrict__ rstd,       // [rows]
+                                const scalar_t* __restrict__ join,      // [rows, cols] or null: added to dx
                                 scalar_t* __restrict__ dx,              // [rows, cols] or null
                                 accum_t* __restrict__ partial,          // [1 or 2, G, cols]: dweight, then dbias; null: not wanted
                                 int biased, i64 rows, int cols) {
@@ -188,7 +194,11 @@ KERNEL ROW_BOUNDS norm_backward(const scalar_t* __restrict__ g,         // [rows
       const int c = (j * LUCID_THREADS + threadIdx.x) * PACK;
       if (c < cols) {
         pack p;
-        EACH(k) p.v[k] = down(rs * (gw[j * PACK + k] - s1 - xhat[j * PACK + k] * s2));
+        if (join) p = load(join, row * cols + c);
+        EACH(k) {
+          const accum_t d = rs * (gw[j * PACK + k] - s1 - xhat[j * PACK + k] * s2);
+          p.v[k] = down(join ? d + up(p.v[k]) : d);
+        }
         store(dx, row * cols + c, p);
       }
     }

@@ -84,6 +84,8 @@ _ELSEWHERE = {
     "Generator": ".storage.random",
     "set_float32_matmul_precision": ".backends",
     "get_float32_matmul_precision": ".backends",
+    "use_deterministic_algorithms": ".backends",
+    "are_deterministic_algorithms_enabled": ".backends",
     "autocast": ".amp",
     "save": ".io",
     "load": ".io",

@@ -11,23 +11,17 @@ from .functional.reduce import ValuesIndices
 from .tensor import Tensor
 
 def DoubleTensor(*data: Any, device: Any = None) -> Tensor:
-    """A float64 tensor: `DoubleTensor([1, 2])` of given values, `DoubleTensor(2, 3)` of a shape (zeros). New
-    code writes lucid.tensor(..., dtype=lucid.float64)."""
+    """A float64 tensor: `DoubleTensor([1, 2])` of given values, `DoubleTensor(2, 3)` of a shape (zeros)."""
 def FloatTensor(*data: Any, device: Any = None) -> Tensor:
-    """A float32 tensor: `FloatTensor([1, 2])` of given values, `FloatTensor(2, 3)` of a shape (zeros). New
-    code writes lucid.tensor(..., dtype=lucid.float32)."""
+    """A float32 tensor: `FloatTensor([1, 2])` of given values, `FloatTensor(2, 3)` of a shape (zeros)."""
 def HalfTensor(*data: Any, device: Any = None) -> Tensor:
-    """A float16 tensor: `HalfTensor([1, 2])` of given values, `HalfTensor(2, 3)` of a shape (zeros). New code
-    writes lucid.tensor(..., dtype=lucid.float16)."""
+    """A float16 tensor: `HalfTensor([1, 2])` of given values, `HalfTensor(2, 3)` of a shape (zeros)."""
 def IntTensor(*data: Any, device: Any = None) -> Tensor:
-    """A int32 tensor: `IntTensor([1, 2])` of given values, `IntTensor(2, 3)` of a shape (zeros). New code
-    writes lucid.tensor(..., dtype=lucid.int32)."""
+    """A int32 tensor: `IntTensor([1, 2])` of given values, `IntTensor(2, 3)` of a shape (zeros)."""
 def LongTensor(*data: Any, device: Any = None) -> Tensor:
-    """A int64 tensor: `LongTensor([1, 2])` of given values, `LongTensor(2, 3)` of a shape (zeros). New code
-    writes lucid.tensor(..., dtype=lucid.int64)."""
+    """A int64 tensor: `LongTensor([1, 2])` of given values, `LongTensor(2, 3)` of a shape (zeros)."""
 def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of the windows that share 1 dimension evenly, and with `return_indices` its
-    place in the flattened input; see `adaptive_avg_pool2d`."""
+    """The largest element of each of the windows that share 1 dimension evenly."""
 def aminmax(
     x: Tensor,
     *,
@@ -46,25 +40,27 @@ def as_strided_scatter(
 ) -> Tensor:
     """A contiguous copy of `x` with `src` written where `as_strided` would read."""
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """The tensors joined along `dim`; their other sizes agree."""
+    """The tensors joined along `dim`; their other sizes agree, else ShapeError."""
 def celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha (e^(x / alpha) - 1)."""
+    """The tensor itself, after the result of `celu` was written into it."""
 def chunk(x: Tensor, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller."""
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
-    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together."""
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together, else
+    ShapeError."""
 def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
 def cummax(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
-    """(values, indices) of the largest element up to each position along `dim`."""
+    """(values, indices) of the largest element up to each position along `dim`; the last place among ties."""
 def cummin(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
-    """(values, indices) of the smallest element up to each position along `dim`."""
+    """(values, indices) of the smallest element up to each position along `dim`; the last place among
+    ties."""
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None) -> Tensor:
     """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None) -> Tensor:
     """Sum of the elements up to each position along `dim`."""
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` up to each position but the first along `dim`, by the trapezoidal rule."""
+    """Integral of `y` up to each position but the first along `dim`; see `trapezoid`."""
 def diff(
     x: Tensor,
     n: int = 1,
@@ -76,7 +72,7 @@ def diff(
 ) -> Tensor:
     """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
 def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """p-norm of x - other."""
+    """p-norm of x - other: (sum |x - other|^p)^(1/p), 0-d. Shapes broadcast together, else ShapeError."""
 def empty_like(
     x: Tensor,
     *,
@@ -140,7 +136,7 @@ def max_pool1d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = True,
 ) -> Any:
-    """`max_pool1d` with `return_indices`: (values, indices)."""
+    """(values, indices): `max_pool1d` with `return_indices`."""
 def median(
     x: Tensor,
     dim: int | None = None,
@@ -174,7 +170,7 @@ def nanmean(
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Mean over `dim` of the elements that are not NaN."""
+    """Mean over `dim` of the elements that are not NaN; shapes as of `sum`."""
 def nanmedian(
     x: Tensor,
     dim: int | None = None,
@@ -194,7 +190,7 @@ def nanquantile(
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """The `q`-th quantiles of the elements that are not NaN."""
+    """The `q`-th quantiles of the elements that are not NaN; arguments and errors as of `quantile`."""
 def nansum(
     x: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -204,27 +200,25 @@ def nansum(
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Sum over `dim` with NaN taken as 0."""
+    """Sum over `dim` with NaN taken as 0; shapes and errors as of `sum`."""
 def nn_functional_adaptive_max_pool1d_with_indices(
     x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
-    """`adaptive_max_pool1d` with `return_indices`: (values, indices)."""
+    """(values, indices): `adaptive_max_pool1d` with `return_indices`."""
 def nn_functional_adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of the windows that share 2 dimensions evenly, and with `return_indices`
-    its place in the flattened input; see `adaptive_avg_pool2d`."""
+    """The largest element of each of the windows that share 2 dimensions evenly."""
 def nn_functional_adaptive_max_pool2d_with_indices(
     x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
-    """`adaptive_max_pool2d` with `return_indices`: (values, indices)."""
+    """(values, indices): `adaptive_max_pool2d` with `return_indices`."""
 def nn_functional_adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest element of each of the windows that share 3 dimensions evenly, and with `return_indices`
-    its place in the flattened input; see `adaptive_avg_pool2d`."""
+    """The largest element of each of the windows that share 3 dimensions evenly."""
 def nn_functional_adaptive_max_pool3d_with_indices(
     x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
-    """`adaptive_max_pool3d` with `return_indices`: (values, indices)."""
+    """(values, indices): `adaptive_max_pool3d` with `return_indices`."""
 def nn_functional_celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha (e^(x / alpha) - 1)."""
+    """The tensor itself, after the result of `celu` was written into it."""
 def nn_functional_cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -236,9 +230,9 @@ def nn_functional_cosine_embedding_loss(
 ) -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
 def nn_functional_elu_(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha (e^x - 1)."""
+    """The tensor itself, after the result of `elu` was written into it."""
 def nn_functional_hardtanh_(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+    """The tensor itself, after the result of `hardtanh` was written into it."""
 def nn_functional_hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -247,7 +241,7 @@ def nn_functional_hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1. Shapes broadcast together."""
 def nn_functional_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -258,7 +252,7 @@ def nn_functional_l1_loss(
 ) -> Tensor:
     """The absolute error |input - target|; with `weight`, the mean is the weighted one."""
 def nn_functional_leaky_relu_(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """x where x > 0, else negative_slope x."""
+    """The tensor itself, after the result of `leaky_relu` was written into it."""
 def nn_functional_margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -278,7 +272,7 @@ def nn_functional_max_pool2d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = True,
 ) -> Any:
-    """`max_pool2d` with `return_indices`: (values, indices)."""
+    """(values, indices): `max_pool2d` with `return_indices`."""
 def nn_functional_max_pool3d_with_indices(
     x: Tensor,
     kernel_size: int | Sequence[int],
@@ -288,7 +282,7 @@ def nn_functional_max_pool3d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = True,
 ) -> Any:
-    """`max_pool3d` with `return_indices`: (values, indices)."""
+    """(values, indices): `max_pool3d` with `return_indices`."""
 def nn_functional_max_unpool1d(
     x: Tensor,
     indices: Tensor,
@@ -297,8 +291,7 @@ def nn_functional_max_unpool1d(
     padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with each element of `x` at the place in the flattened 1-d output that `indices` (from
-    `max_pool1d(return_indices=True)`) names."""
+    """Zeros with each element of `x` at the place in the flattened 1-d output that `indices` names."""
 def nn_functional_max_unpool2d(
     x: Tensor,
     indices: Tensor,
@@ -307,8 +300,7 @@ def nn_functional_max_unpool2d(
     padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with each element of `x` at the place in the flattened 2-d output that `indices` (from
-    `max_pool2d(return_indices=True)`) names."""
+    """Zeros with each element of `x` at the place in the flattened 2-d output that `indices` names."""
 def nn_functional_max_unpool3d(
     x: Tensor,
     indices: Tensor,
@@ -317,8 +309,7 @@ def nn_functional_max_unpool3d(
     padding: int | Sequence[int] = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros with each element of `x` at the place in the flattened 3-d output that `indices` (from
-    `max_pool3d(return_indices=True)`) names."""
+    """Zeros with each element of `x` at the place in the flattened 3-d output that `indices` names."""
 def nn_functional_multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -331,7 +322,7 @@ def nn_functional_multilabel_soft_margin_loss(
 def nn_functional_normalize(
     input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
-    """x / max(p-norm of x along `dim`, eps)."""
+    """x / max(p-norm of x along `dim`, eps): vectors of length 1 along `dim`, and 0 stays 0."""
 def nn_functional_poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -344,15 +335,15 @@ def nn_functional_poisson_nll_loss(
 ) -> Tensor:
     """exp(x) - t x, or x - t log(x + eps) with log_input=False."""
 def nn_functional_relu6_(x: Tensor) -> Tensor:
-    """x held between 0 and 6; derivative 0 at both bounds."""
+    """The tensor itself, after the result of `relu6` was written into it."""
 def nn_functional_relu_(x: Tensor) -> Tensor:
-    """max(x, 0); derivative 0 at 0."""
+    """The tensor itself, after the result of `relu` was written into it."""
 def nn_functional_rrelu_(
     x: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
-    """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853)."""
+    """The tensor itself, after the result of `rrelu` was written into it."""
 def nn_functional_selu_(x: Tensor) -> Tensor:
-    """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
+    """The tensor itself, after the result of `selu` was written into it."""
 def nn_functional_soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -360,9 +351,9 @@ def nn_functional_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """log(1 + exp(-t x)) for targets t of -1 and 1."""
+    """log(1 + exp(-t x)) for targets t of -1 and 1. Shapes broadcast together."""
 def nn_functional_threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x where x > threshold, else `value`."""
+    """The tensor itself, after the result of `threshold` was written into it."""
 def norm(
     x: Tensor,
     p: Any = "fro",
@@ -397,7 +388,7 @@ def prod(
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Product of all elements, or along `dim`; integers give int64. The gradient is exact at zeros."""
+    """Product of all elements, or along `dim`; integers give int64."""
 def quantile(
     x: Tensor,
     q: Any,
@@ -410,7 +401,7 @@ def quantile(
 ) -> Tensor:
     """The `q`-th quantiles of all, or along `dim`. q: a number, or a vector (then in front), in [0, 1]."""
 def relu_(x: Tensor) -> Tensor:
-    """max(x, 0); derivative 0 at 0."""
+    """The tensor itself, after the result of `relu` was written into it."""
 def repeat_interleave(
     x: Tensor,
     repeats: Any = None,
@@ -423,7 +414,7 @@ def repeat_interleave(
 def rrelu_(
     x: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
-    """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853)."""
+    """The tensor itself, after the result of `rrelu` was written into it."""
 def scatter(
     x: Tensor,
     dim: int,
@@ -447,7 +438,7 @@ def scatter_reduce(
 ) -> Tensor:
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`."""
 def selu_(x: Tensor) -> Tensor:
-    """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
+    """The tensor itself, after the result of `selu` was written into it."""
 def sort(
     x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
 ) -> ValuesIndices:
@@ -459,7 +450,8 @@ def split(
 def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
     """`x` without its dimensions of size 1, or without those among `dim`: a view."""
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """Tensors of one shape joined along a new dimension `dim`."""
+    """Tensors of one shape joined along a new dimension `dim`. Raises ShapeError for several shapes or
+    none."""
 def std(
     x: Tensor,
     dim: Any = None,
@@ -481,7 +473,7 @@ def std_mean(
     axis: Any = None,
     keepdims: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(standard deviation, mean) over `dim`."""
+    """(standard deviation, mean) over `dim`; arguments and errors as of `std`."""
 def take_along_dim(
     x: Tensor, indices: Tensor, dim: int | None = None, *, axis: int | None = None
 ) -> Tensor:
@@ -491,7 +483,7 @@ def tensor_split(
 ) -> tuple[Tensor, ...]:
     """Views of parts of `x` along `dim`: nearly equal ones, or those between the given positions."""
 def threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x where x > threshold, else `value`."""
+    """The tensor itself, after the result of `threshold` was written into it."""
 def topk(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, axis: int | None = None
 ) -> ValuesIndices:
@@ -499,7 +491,7 @@ def topk(
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`."""
 def unbind(x: Tensor, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
-    """Views of `x` at each position along `dim`, without it."""
+    """Views of `x` at each position along `dim`, without it: a tuple."""
 def unique(
     x: Tensor,
     sorted: bool = True,
@@ -518,8 +510,8 @@ def unique_consecutive(
     *,
     axis: int | None = None,
 ) -> Any:
-    """`x` with each run of equal elements (slices along `dim`) reduced to its first; on demand each element's
-    run and the lengths of the runs."""
+    """The first of each run of equal elements (slices along `dim`); on demand each element's run, and
+    counts."""
 def var(
     x: Tensor,
     dim: Any = None,
@@ -541,7 +533,7 @@ def var_mean(
     axis: Any = None,
     keepdims: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(variance, mean) over `dim`."""
+    """(variance, mean) over `dim`; arguments and errors as of `var`."""
 def zeros_like(
     x: Tensor,
     *,

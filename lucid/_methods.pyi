@@ -9,11 +9,13 @@ from . import _functions as _functions
 from . import _ops as _ops
 from .functional import creation as _creation
 from .functional import decompositions as _decompositions
+from .functional import diagonal as _diagonal
 from .functional import fft as _fft
 from .functional import index as _index
 from .functional import join as _join
 from .functional import linalg as _linalg
 from .functional import norm as _norm
+from .functional import order as _order
 from .functional import pointwise as _pointwise
 from .functional import products as _products
 from .functional import protocols as _protocols
@@ -50,7 +52,7 @@ class TensorMethods(TensorImpl):
     def __imod__(self, y: _Operand) -> Tensor: ...
     def __imul__(self, y: _Operand) -> Tensor: ...
     def __invert__(self) -> Tensor:
-        """Bitwise complement of integers; logical complement of bools."""
+        """Bitwise complement of integers; logical complement of bools. Raises DtypeError for other dtypes."""
     def __ior__(self, y: _Operand) -> Tensor: ...
     def __ipow__(self, y: _Operand) -> Tensor: ...
     def __isub__(self, y: _Operand) -> Tensor: ...
@@ -63,7 +65,7 @@ class TensorMethods(TensorImpl):
     def __mul__(self, y: _Operand) -> Tensor: ...
     def __ne__(self, y: object) -> Tensor: ...  # type: ignore[override]
     def __neg__(self) -> Tensor:
-        """Negative of each element: -x."""
+        """Negative of each element: -x. Raises DtypeError for bools."""
     def __or__(self, y: _Operand) -> Tensor: ...
     def __pow__(self, y: _Operand) -> Tensor: ...
     def __radd__(self, y: _Operand) -> Tensor: ...
@@ -200,9 +202,9 @@ class TensorMethods(TensorImpl):
     deg2rad = _ops.deg2rad
     deg2rad_ = _ops.deg2rad
     det = _ops.det
-    diag = _shape.diag
+    diag = _diagonal.diag
     diag_embed = _ops.diag_embed
-    diagflat = _shape.diagflat
+    diagflat = _diagonal.diagflat
     diagonal = _ops.diagonal
     diagonal_scatter = _ops.diagonal_scatter
     diff = _functions.diff
@@ -287,7 +289,7 @@ class TensorMethods(TensorImpl):
     igammac_ = _ops.gammaincc
     @property
     def imag(self) -> Tensor:
-        """The imaginary part of a complex tensor."""
+        """The imaginary part of a complex tensor. Raises DtypeError for a real one."""
     index_add = _ops.index_add
     index_add_ = _ops.index_add
     index_copy = _ops.index_copy
@@ -384,7 +386,7 @@ class TensorMethods(TensorImpl):
     mode = _functions.mode
     moveaxis = _shape.movedim
     movedim = _shape.movedim
-    msort = _index.msort
+    msort = _order.msort
     mul = _ops.mul
     mul_ = _ops.mul
     multinomial = _random.multinomial

@@ -17,19 +17,19 @@ def abs(x: Operand) -> Tensor:
 def acos(x: Operand) -> Tensor:
     """Inverse cosine in radians, in [0, pi]; NaN outside [-1, 1]."""
 def acosh(x: Operand) -> Tensor:
-    """Inverse hyperbolic cosine of each element; NaN below 1."""
+    """Inverse hyperbolic cosine of each element: log(x + sqrt(x^2 - 1)); NaN below 1."""
 def addbmm(x: Operand, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha times the sum over the batch of batch1 @ batch2."""
 def addcdiv(x: Operand, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Tensor:
-    """x + value tensor1 / tensor2, of floating inputs."""
+    """x + value tensor1 / tensor2, of floating inputs. Raises DtypeError for integers."""
 def addcmul(x: Operand, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Tensor:
     """x + value tensor1 tensor2."""
 def addmm(x: Operand, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha mat1 @ mat2. mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]."""
+    """beta x + alpha mat1 @ mat2."""
 def addmv(x: Operand, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha mat @ vec. mat: [n, k]; vec: [k]; x broadcasts to [n]."""
+    """beta x + alpha mat @ vec."""
 def addr(x: Operand, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha times the outer product of vec1 [n] and vec2 [m]; x broadcasts to [n, m]."""
+    """beta x + alpha times the outer product of vec1 and vec2."""
 def all(
     x: Operand,
     dim: int | Sequence[int] | None = None,
@@ -76,7 +76,8 @@ def argmax(
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Position (int64) of the largest element along `dim`, or of all. The first one among ties."""
+    """Position (int64) of the largest element along `dim`, or in the flattened x. The first one among
+    ties."""
 def argmin(
     x: Operand,
     dim: int | None = None,
@@ -85,42 +86,43 @@ def argmin(
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Position (int64) of the smallest element along `dim`, or of all. The first one among ties."""
+    """Position (int64) of the smallest element along `dim`, or in the flattened x. The first one among
+    ties."""
 def asin(x: Operand) -> Tensor:
     """Inverse sine in radians, in [-pi/2, pi/2]; NaN outside [-1, 1]."""
 def asinh(x: Operand) -> Tensor:
-    """Inverse hyperbolic sine of each element."""
+    """Inverse hyperbolic sine of each element: log(x + sqrt(x^2 + 1))."""
 def atan(x: Operand) -> Tensor:
     """Inverse tangent in radians, in [-pi/2, pi/2]."""
 def atan2(x: Operand, y: Operand) -> Tensor:
     """The angle of the point (y, x) in radians, in [-pi, pi]: atan(x / y) with the quadrant from both
     signs."""
 def atanh(x: Operand) -> Tensor:
-    """Inverse hyperbolic tangent of each element; infinite at -1 and 1, NaN beyond."""
+    """Inverse hyperbolic tangent of each element: log((1 + x) / (1 - x)) / 2."""
 def baddbmm(x: Operand, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [b, n, m]."""
+    """beta x + alpha batch1 @ batch2."""
 def bessel_j0(x: Operand) -> Tensor:
-    """The Bessel function of the first kind, order 0."""
+    """The Bessel function of the first kind, order 0 (DLMF 10.2.2)."""
 def bessel_j1(x: Operand) -> Tensor:
-    """The Bessel function of the first kind, order 1."""
+    """The Bessel function of the first kind, order 1 (DLMF 10.2.2)."""
 def bessel_y0(x: Operand) -> Tensor:
-    """The Bessel function of the second kind, order 0: -inf at 0, NaN below."""
+    """The Bessel function of the second kind, order 0: -inf at 0, NaN below (DLMF 10.2.3)."""
 def bessel_y1(x: Operand) -> Tensor:
-    """The Bessel function of the second kind, order 1: -inf at 0, NaN below."""
+    """The Bessel function of the second kind, order 1: -inf at 0, NaN below (DLMF 10.2.3)."""
 def bincount(x: Operand, weights: Operand | None = None, minlength: int = 0) -> Tensor:
     """Number of times that each value 0, 1, 2, ... stands in `x`, or the sum of its `weights`."""
 def bitwise_and(x: Operand, y: Operand) -> Tensor:
-    """Bitwise and of integers or bools."""
+    """Bitwise and of integers or bools. Raises DtypeError for other dtypes."""
 def bitwise_not(x: Operand) -> Tensor:
-    """Bitwise complement of integers; logical complement of bools."""
+    """Bitwise complement of integers; logical complement of bools. Raises DtypeError for other dtypes."""
 def bitwise_or(x: Operand, y: Operand) -> Tensor:
-    """Bitwise or of integers or bools."""
+    """Bitwise or of integers or bools. Raises DtypeError for other dtypes."""
 def bitwise_xor(x: Operand, y: Operand) -> Tensor:
-    """Bitwise exclusive or of integers or bools."""
+    """Bitwise exclusive or of integers or bools. Raises DtypeError for other dtypes."""
 def bmm(x: Operand, mat2: Operand) -> Tensor:
     """The products of two batches of matrices [b, n, k] and [b, k, m]: [b, n, m]."""
 def ceil(x: Operand) -> Tensor:
-    """The smallest whole number >= x; integers as they are."""
+    """The smallest whole number >= x; integers as they are. Its derivative is 0."""
 def celu(x: Operand, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (e^(x / alpha) - 1) (Barron 2017, arXiv:1704.07483)."""
 def clamp_max(x: Operand, max: Operand) -> Tensor:
@@ -170,7 +172,7 @@ def exp2(x: Operand) -> Tensor:
 def expm1(x: Operand) -> Tensor:
     """e^x - 1, exact for small x."""
 def floor(x: Operand) -> Tensor:
-    """The largest whole number <= x; integers as they are."""
+    """The largest whole number <= x; integers as they are. Its derivative is 0."""
 def floor_divide(x: Operand, y: Operand) -> Tensor:
     """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0."""
 def fmax(x: Operand, y: Operand) -> Tensor:
@@ -182,13 +184,13 @@ def fmod(x: Operand, y: Operand) -> Tensor:
 def frac(x: Operand) -> Tensor:
     """The fraction of x, with its sign: x - trunc(x)."""
 def frexp(x: Operand) -> tuple[Tensor, Tensor]:
-    """(mantissa, exponent) with x = mantissa 2^exponent, 0.5 <= |mantissa| < 1; the exponent is int32."""
+    """(mantissa, exponent) with x = mantissa 2^exponent, 0.5 <= |mantissa| < 1."""
 def gammainc(a: Operand, x: Operand) -> Tensor:
-    """The regularised lower incomplete gamma function P(a, x) (DLMF 8.2.4). Not differentiable in a."""
+    """The regularised lower incomplete gamma function P(a, x) (DLMF 8.2.4)."""
 def gammaincc(a: Operand, x: Operand) -> Tensor:
-    """The regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x). Not differentiable in a."""
+    """The regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
 def gcd(x: Operand, y: Operand) -> Tensor:
-    """The greatest common divisor of two integer tensors."""
+    """The greatest common divisor of two integer tensors. Raises DtypeError for other dtypes."""
 def ge(x: Operand, y: Operand) -> Tensor:
     """Whether x >= y, element by element."""
 def gelu(x: Operand, approximate: str = "none") -> Tensor:
@@ -202,17 +204,17 @@ def gt(x: Operand, y: Operand) -> Tensor:
 def hardshrink(x: Operand, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
 def heaviside(x: Operand, values: Operand) -> Tensor:
-    """The step function: 0 for x < 0, `values` at 0, 1 for x > 0. Not differentiable."""
+    """The step function: 0 for x < 0, `values` at 0, 1 for x > 0."""
 def histc(x: Operand, bins: int = 100, min: float = 0.0, max: float = 0.0) -> Tensor:
     """Number of elements in each of `bins` equal cells of [min, max] (x's range when both are 0)."""
 def hypot(x: Operand, y: Operand) -> Tensor:
     """sqrt(x^2 + y^2) without overflow in between."""
 def i0(x: Operand) -> Tensor:
-    """The modified Bessel function of the first kind, order 0."""
+    """The modified Bessel function of the first kind, order 0 (DLMF 10.25.2)."""
 def i0e(x: Operand) -> Tensor:
     """e^-|x| i0(x): i0 without its overflow."""
 def i1(x: Operand) -> Tensor:
-    """The modified Bessel function of the first kind, order 1."""
+    """The modified Bessel function of the first kind, order 1 (DLMF 10.25.2)."""
 def i1e(x: Operand) -> Tensor:
     """e^-|x| i1(x): i1 without its overflow."""
 def index_add(
@@ -224,9 +226,9 @@ def index_copy(
 ) -> Tensor:
     """`x` with the slices of `source` written at the positions `index` along `dim`."""
 def index_select(x: Operand, dim: int, index: Operand, *, axis: int | None = None) -> Tensor:
-    """Slices of `x` at the positions `index` along `dim`. index: [k] integers in [0, size)."""
+    """Slices of `x` at the positions `index` along `dim`: a copy."""
 def inner(x: Operand, other: Operand) -> Tensor:
-    """The sum over the last dimension of both:"""
+    """The sum of products over the last dimension of both: [*x.shape[:-1], *other.shape[:-1]]."""
 def inverse(x: Operand) -> Tensor:
     """The inverse of each matrix."""
 def isclose(
@@ -240,19 +242,19 @@ def isinf(x: Operand) -> Tensor:
 def isnan(x: Operand) -> Tensor:
     """Whether each element is NaN (for complex: whether a part is)."""
 def isneginf(x: Operand) -> Tensor:
-    """Whether each element is -inf."""
+    """Whether each element is -inf. Raises DtypeError for complex numbers."""
 def isposinf(x: Operand) -> Tensor:
-    """Whether each element is inf."""
+    """Whether each element is inf. Raises DtypeError for complex numbers."""
 def isreal(x: Operand) -> Tensor:
     """Whether each element has imaginary part 0: true for every real dtype."""
 def lcm(x: Operand, y: Operand) -> Tensor:
-    """The least common multiple of two integer tensors."""
+    """The least common multiple of two integer tensors. Raises DtypeError for other dtypes."""
 def ldexp(x: Operand, other: Operand) -> Tensor:
     """x 2^other."""
 def le(x: Operand, y: Operand) -> Tensor:
     """Whether x <= y, element by element."""
 def left_shift(x: Operand, y: Operand) -> Tensor:
-    """x with its bits shifted left by y."""
+    """Integers x, their bits shifted left by y. Raises DtypeError for other dtypes."""
 def lerp(x: Operand, end: Operand, weight: Operand) -> Tensor:
     """x + weight (end - x): the point between x (weight 0) and `end` (weight 1)."""
 def lgamma(x: Operand) -> Tensor:
@@ -307,15 +309,15 @@ def maximum(x: Operand, y: Operand) -> Tensor:
 def minimum(x: Operand, y: Operand) -> Tensor:
     """The smaller of x and y; NaN where one is NaN. At a tie each gets half of the gradient."""
 def mm(x: Operand, mat2: Operand) -> Tensor:
-    """The product of two matrices [n, k] and [k, m]: [n, m]."""
+    """The product of two matrices [n, k] and [k, m]: [n, m]. Raises ShapeError for other shapes."""
 def modified_bessel_k0(x: Operand) -> Tensor:
-    """The modified Bessel function of the second kind, order 0: inf at 0, NaN below."""
+    """The modified Bessel function of the second kind, order 0: inf at 0, NaN below (DLMF 10.25.3)."""
 def modified_bessel_k1(x: Operand) -> Tensor:
-    """The modified Bessel function of the second kind, order 1: inf at 0, NaN below."""
+    """The modified Bessel function of the second kind, order 1: inf at 0, NaN below (DLMF 10.25.3)."""
 def mul(x: Operand, y: Operand) -> Tensor:
     """Product of x and y, element by element with broadcasting."""
 def mv(x: Operand, vec: Operand) -> Tensor:
-    """The product of a matrix [n, k] and a vector [k]: [n]."""
+    """The product of a matrix [n, k] and a vector [k]: [n]. Raises ShapeError for other shapes."""
 def mvlgamma(x: Operand, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p (DLMF 35.3.4)."""
 def nan_to_num(
@@ -331,11 +333,11 @@ def ndtri(x: Operand) -> Tensor:
 def ne(x: Operand, y: Operand) -> Tensor:
     """Whether x != y, element by element."""
 def neg(x: Operand) -> Tensor:
-    """Negative of each element: -x."""
+    """Negative of each element: -x. Raises DtypeError for bools."""
 def nextafter(x: Operand, y: Operand) -> Tensor:
     """The next number of the dtype after x, towards y. Its derivative to x is 1, and 0 where x = y."""
 def outer(x: Operand, vec2: Operand) -> Tensor:
-    """The products x_i vec2_j of two vectors: [n, m]."""
+    """The products x_i vec2_j of two vectors: [n, m]. Raises ShapeError for other shapes."""
 def polar(abs: Operand, angle: Operand) -> Tensor:
     """The complex numbers of absolute value `abs` and argument `angle`: abs cos(angle) + i abs sin(angle)."""
 def polygamma(order: int, x: Operand) -> Tensor:
@@ -357,21 +359,22 @@ def relu(x: Operand) -> Tensor:
 def remainder(x: Operand, y: Operand) -> Tensor:
     """x - y floor(x / y), with the sign of y: Python's `%`."""
 def right_shift(x: Operand, y: Operand) -> Tensor:
-    """x with its bits shifted right by y."""
+    """Integers x, their bits shifted right by y. Raises DtypeError for other dtypes."""
 def round(x: Operand, *, decimals: int = 0) -> Tensor:
     """x to `decimals` places, ties to the even neighbour; integers as they are."""
 def rsqrt(x: Operand) -> Tensor:
     """1 / sqrt(x): inf at 0, NaN below."""
 def scaled_modified_bessel_k0(x: Operand) -> Tensor:
-    """e^x modified_bessel_k0(x)."""
+    """e^x modified_bessel_k0(x): without its underflow."""
 def scaled_modified_bessel_k1(x: Operand) -> Tensor:
-    """e^x modified_bessel_k1(x)."""
+    """e^x modified_bessel_k1(x): without its underflow."""
 def scatter_add(x: Operand, dim: int, index: Operand, src: Operand, *, axis: int | None = None) -> Tensor:
     """`x` with the elements of `src` added at the positions `index` along `dim`; repeats add up."""
 def select(x: Operand, dim: int, index: int, *, axis: int | None = None) -> Tensor:
     """`x` at one position along `dim`, without that dimension: a view."""
 def selu(x: Operand) -> Tensor:
-    """elu with the alpha and scale that keep mean 0 and variance 1."""
+    """scale (max(x, 0) + min(0, alpha (e^x - 1))), with the alpha and scale that keep mean 0 and variance
+    1."""
 def sgn(x: Operand) -> Tensor:
     """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0."""
 def sigmoid(x: Operand) -> Tensor:
@@ -389,11 +392,11 @@ def sinh(x: Operand) -> Tensor:
 def softplus(x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta, and x itself where beta x > threshold."""
 def softshrink(x: Operand, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd. Raises ShapeError for lambd < 0."""
 def softsign(x: Operand) -> Tensor:
     """x / (1 + |x|)."""
 def spherical_bessel_j0(x: Operand) -> Tensor:
-    """sin(x) / x, and 1 at 0."""
+    """The spherical Bessel function of order 0: sin(x) / x, and 1 at 0 (DLMF 10.49.3)."""
 def sqrt(x: Operand) -> Tensor:
     """Square root of each element; NaN below 0. The derivative at 0 is inf."""
 def square(x: Operand) -> Tensor:
@@ -403,19 +406,19 @@ def take(x: Operand, index: Operand) -> Tensor:
 def tan(x: Operand) -> Tensor:
     """Tangent of each element, x in radians; its derivative is 1 + tan(x)^2."""
 def tanh(x: Operand) -> Tensor:
-    """Hyperbolic tangent of each element."""
+    """Hyperbolic tangent of each element: (e^x - e^-x) / (e^x + e^-x)."""
 def tanhshrink(x: Operand) -> Tensor:
     """x - tanh(x)."""
 def threshold(x: Operand, threshold: float, value: float) -> Tensor:
     """x where x > threshold, else `value`."""
 def trace(x: Operand) -> Tensor:
-    """Sum of the main diagonal of a matrix. x: [n, m]."""
+    """Sum of the main diagonal of a matrix."""
 def tril(x: Operand, diagonal: int = 0) -> Tensor:
     """The part of each matrix in the last two dimensions on and below its diagonal, zeros above."""
 def triu(x: Operand, diagonal: int = 0) -> Tensor:
     """The part of each matrix in the last two dimensions on and above its diagonal, zeros below."""
 def trunc(x: Operand) -> Tensor:
-    """x without its fraction, towards 0; integers as they are."""
+    """x without its fraction, towards 0; integers as they are. Its derivative is 0."""
 def unfold_windows(x: Operand, dimension: int, size: int, step: int) -> Tensor:
     """Windows of `size` elements, `step` apart, along `dimension`: a view, windows in the last dim."""
 def unsqueeze(x: Operand, dim: int, *, axis: int | None = None) -> Tensor:
@@ -431,4 +434,4 @@ def xlog1py(x: Operand, y: Operand) -> Tensor:
 def xlogy(x: Operand, y: Operand) -> Tensor:
     """x log(y), and 0 where x = 0 (NaN where y is NaN)."""
 def zeta(x: Operand, y: Operand) -> Tensor:
-    """The Hurwitz zeta function: the sum of (k + y)^-x over k >= 0, for x > 1. Not differentiable in x."""
+    """The Hurwitz zeta function: the sum of (k + y)^-x over k >= 0, for x > 1 (DLMF 25.11.1)."""

@@ -1,4 +1,5 @@
-"""Switches of the libraries below: `lucid.backends.cuda.matmul` and `set_float32_matmul_precision`.
+"""Switches of the libraries below: `lucid.backends.cuda.matmul`, `set_float32_matmul_precision`, and
+whether CUDA may add in any order.
 
 >>> from lucid import backends
 >>> backends.get_float32_matmul_precision()
@@ -14,6 +15,7 @@ import sys
 from typing import Any
 
 from .kernel import products
+from .storage.order import fixed_order
 
 # CuPy reads this variable at its first float32 product; later the backend is told directly.
 _VARIABLE = "CUPY_TF32"
@@ -84,3 +86,22 @@ def set_float32_matmul_precision(precision: str) -> None:
 def get_float32_matmul_precision() -> str:
     """ "highest", "high" or "medium"."""
     return products.precision()
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Nothing; with False, sums by index on CUDA (the backward passes of indexing and embeddings,
+    `index_add`, `scatter_add`, ...) are atomic additions, which need no sort and differ in the last place
+    from run to run.
+
+    The default is True: two runs give the same bits. warn_only is PyTorch's and has no effect.
+
+    >>> use_deterministic_algorithms(True)
+    >>> are_deterministic_algorithms_enabled()
+    True
+    """
+    fixed_order(bool(mode))
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether sums by index have a fixed order on CUDA, as by default."""
+    return fixed_order()

@@ -508,7 +508,9 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
             else data.storage.array
         )
         array = array if data.storage.backend is backend else backend.from_numpy(array)
-        return _wrap(backend.xp.array(array, dtype=wanted, copy=True), backend, requires_grad)
+        return _wrap(
+            backend.quietly(backend.xp.array, array, dtype=wanted, copy=True), backend, requires_grad
+        )
     if device is None and hasattr(data, "__cuda_array_interface__") and not isinstance(data, np.ndarray):
         backend = backend_of(Device("cuda", data.device.id))
     if type(data) is backend.ndarray and backend.ndarray is not np.ndarray:
@@ -520,7 +522,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
             if isinstance(data, (np.ndarray, np.generic)) or holds_arrays(data)
             else python_dtype(array)
         )
-    array = np.array(array, dtype=wanted, order="C", copy=True)
+    array = backend_of("cpu").quietly(np.array, array, dtype=wanted, order="C", copy=True)
     return _wrap(backend.from_numpy(array), backend, requires_grad)
 
 

@@ -151,8 +151,19 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         return write(x, function(x, *args, **kwargs), name)
 
     inplace.__name__ = inplace.__qualname__ = name
-    inplace.__doc__ = f"The tensor itself, after `{name.rstrip('_')}` was done in place."
+    inplace.__doc__ = document(name)
+    inplace.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature help() shows
     return inplace
+
+
+def document(name: str) -> str:
+    """The docstring of the in-place form `name` of an op."""
+    own = name.rstrip("_")
+    return (
+        f"The tensor itself, after the result of `{own}` was written into it.\n\n"
+        f"Arguments as of `{own}`. Raises InplaceError for a leaf that requires grad while operations are\n"
+        "recorded, ShapeError or DtypeError for a result that does not fit."
+    )
 
 
 __all__ = ["NONE", "check_writable", "method", "rebase", "write"]

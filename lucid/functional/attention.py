@@ -84,13 +84,19 @@ def multi_head_attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """(output [L, N, E], attention weights [N, L, S] or None) of attention with several heads.
 
-    Inputs [L, E] have no batch.
-
-    query: [L, N, E]; key, value: [S, N, E or their own sizes]. attn_mask: [L, S] or [N * num_heads, L, S];
-    key_padding_mask: [N, S]. A bool mask is True where attention is forbidden (the reverse of
-    scaled_dot_product_attention); a floating one is added. Weights are averaged over heads unless
+    Inputs [L, E] have no batch. query: [L, N, E]; key, value: [S, N, E or their own sizes]. attn_mask: [L, S]
+    or [N * num_heads, L, S]; key_padding_mask: [N, S]. A bool mask is True where attention is forbidden (the
+    reverse of scaled_dot_product_attention); a floating one is added. Weights are averaged over heads unless
     average_attn_weights is False, then [N, num_heads, L, S]. `is_causal` says that attn_mask is causal; the
-    mask must be given all the same.
+    mask must be given all the same. Raises ShapeError for shapes that do not fit. `nn.MultiheadAttention`
+    holds the arguments. Vaswani et al. 2017, arXiv:1706.03762.
+
+    >>> import lucid
+    >>> F, x = lucid.nn.functional, lucid.ones(3, 1, 4)
+    >>> arguments = lucid.ones(12, 4), None, None, None, False, 0.0, lucid.eye(4), None
+    >>> out, weights = F.multi_head_attention_forward(x, x, x, 4, 2, *arguments)
+    >>> out.shape, weights.shape
+    ((3, 1, 4), (1, 3, 3))
     """
     name = "multi_head_attention"
     batched = query.ndim == 3

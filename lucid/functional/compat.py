@@ -21,7 +21,8 @@ def _constructor(name: str, dtype: Any) -> None:
     make.__name__ = make.__qualname__ = name
     make.__doc__ = (
         f"A {as_dtype(dtype).name} tensor: `{name}([1, 2])` of given values, `{name}(2, 3)` of a shape "
-        f"(zeros). New code writes lucid.tensor(..., dtype=lucid.{as_dtype(dtype).name})."
+        f"(zeros).\n\nNew code writes lucid.tensor(..., dtype=lucid.{as_dtype(dtype).name}).\n\n"
+        f">>> import lucid\n>>> lucid.{name}([1, 2]).dtype\ndtype('{as_dtype(dtype).name}')"
     )
     public(name)(make)
 

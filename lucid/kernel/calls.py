@@ -167,22 +167,22 @@ def threshold_of(keep: float) -> int:
     return round(keep * 2.0**32)
 
 
-def dropout(launch: Any, x: Any, state: Any, keep: float) -> Any:
-    """x / keep where word i of the stream `state` (uint64 [seed, offset] on the device) keeps element i, x 0
-    elsewhere.
+def dropout(launch: Any, x: Any, state: Any, keep: float, skip: int = 0) -> Any:
+    """x / keep where word i of the stream `state` (uint64 [seed, offset] on the device), `skip` blocks on,
+    keeps element i, x 0 elsewhere.
     """
     out, macros = launch.empty(x.shape, x.dtype), form(launch, x)
     launch(
         "dropout",
         *flat(launch, x.size, max(4, _step(x.dtype, macros))),
-        (x, out, state, threshold_of(keep), 1.0 / keep, x.size),
+        (x, out, state, skip, threshold_of(keep), 1.0 / keep, x.size),
         x.dtype,
         macros,
     )
     return out
 
 
-def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any) -> Any:
+def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any, skip: int = 0) -> Any:
     """The bool mask of `dropout`.
 
     Generator.bernoulli_mask(shape, keep) of the same stream. dtype: any floating one (it names the build).
@@ -191,7 +191,7 @@ def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any) -
     launch(
         "dropout_mask",
         *flat(launch, mask.size, 4),
-        (mask, state, threshold_of(keep), mask.size),
+        (mask, state, skip, threshold_of(keep), mask.size),
         dtype,
         () if launch.address(mask) % 4 == 0 else _SCALAR,
     )
@@ -391,13 +391,14 @@ def norm_backward(
     rstd: Any,
     cols: int,
     needs: tuple[bool, bool, bool],
+    join: Any = None,
 ) -> Arrays:
-    """(dx, dweight, dbias), None where not needed.
+    """(dx, dweight, dbias), None where not needed. join: of x's shape, added to dx on the way, or None.
 
     One pass over g and x where a row fits in registers, else two.
     """
     rows, dtype = x.size // cols, x.dtype
-    shape, macros = norm_shape(dtype, cols), form(launch, g, x, weight, cols=cols)
+    shape, macros = norm_shape(dtype, cols), form(launch, g, x, weight, join, cols=cols)
     dx = launch.empty(x.shape, dtype) if needs[0] else None
     outputs = (2 if needs[2] else 1) if needs[1] or needs[2] else 0
     if shape is not None:
@@ -413,7 +414,7 @@ def norm_backward(
             f"{name}_backward",
             grid,
             block,
-            (g, x, weight, mean, rstd, dx, partial, int(outputs == 2), rows, cols),
+            (g, x, weight, mean, rstd, join, dx, partial, int(outputs == 2), rows, cols),
             dtype,
             (f"LUCID_THREADS={threads}", f"LUCID_ELEMENTS={elements}", *macros),
             G=parts,
@@ -424,7 +425,7 @@ def norm_backward(
             launch(
                 f"{name}_backward_x",
                 *by_rows(launch, rows, threads),
-                (g, x, weight, mean, rstd, dx, rows, cols),
+                (g, x, weight, mean, rstd, join, dx, rows, cols),
                 dtype,
                 (f"LUCID_THREADS={threads}", *macros),
             )

@@ -258,22 +258,23 @@ DATA = (
                 f"{prefix}_norm_backward",
                 "norm.cu",
                 "norm_backward",
-                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx? T[rows*cols], *partial? "
-                "A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, join? T[rows*cols], *dx? T[rows*cols], "
+                "*partial? A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
                 "3*rows*cols*s",
                 defines,
                 _NORM,
-                wide=2,
+                wide=3,
             ),
             Kernel(
                 f"{prefix}_norm_backward_x",
                 "norm.cu",
                 "norm_backward_x",
-                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx T[rows*cols], rows i64, cols i32",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, join? T[rows*cols], *dx T[rows*cols], "
+                "rows i64, cols i32",
                 "3*rows*cols*s",
                 defines,
                 _ROW_THREADS,
-                wide=4,
+                wide=5,
             ),
         )
     ),
@@ -323,27 +324,28 @@ DATA = (
         "batch_norm_backward_partial",
         "batch_norm.cu",
         "batch_norm_backward_partial",
-        "g T[count*channels], x T[count*channels], mean A[channels], *partial A[2*G*channels], channels "
-        "i32, count i32, inner i32",
+        "g T[count*channels], x? T[count*channels], out? T[count*channels], mean? A[channels], var? "
+        "A[channels], weight? T[channels], *dx? T[count*channels], *partial? A[2*G*channels], eps A, "
+        "channels i32, count i32, inner i32",
         "2*count*channels*s",
         variants=(("LUCID_THREADS=256",),),
-        wide=2,
-        wide_stores=0,
+        wide=3,
     ),
     Kernel(
         "batch_norm_backward_partial_columns",
         "batch_norm.cu",
         "batch_norm_backward_partial_columns",
-        f"{_G}, {_X}, mean A[cols], *partial A[2*G*cols], rows i64, cols i64",
+        f"{_G}, x? T[rows*cols], out? T[rows*cols], mean? A[cols], var? A[cols], weight? T[cols], *dx? "
+        "T[rows*cols], *partial? A[2*G*cols], eps A, rows i64, cols i64",
         "2*rows*cols*s",
-        wide=2,
+        wide=3,
     ),
     Kernel(
         "batch_norm_backward_finish",
         "batch_norm.cu",
         "batch_norm_backward_finish",
         "partial A[2*parts*channels], weight? T[channels], var A[channels], *dweight T[channels], *dbias "
-        "T[channels], *coefficients A[3*channels], eps A, "
+        "T[channels], *coefficients? A[3*channels], eps A, "
         "count i64, parts i64, channels i64",
         "2*parts*channels*a",
         vector=False,
@@ -353,23 +355,23 @@ DATA = (
         "batch_norm_backward_apply",
         "batch_norm.cu",
         "batch_norm_backward_apply",
-        "g T[n], x T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, inner i32, n "
-        "i64",
+        "g T[n], x T[n], out? T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, "
+        "inner i32, n i64",
         "3*n*s",
-        wide=2,
+        wide=3,
     ),
     Kernel(
         "dropout",
         "dropout.cu",
         "dropout",
-        "x T[n], *out T[n], state u64[2], threshold u64, scale A, n i64",
+        "x T[n], *out T[n], state u64[2], skip u64, threshold u64, scale A, n i64",
         "2*n*s",
     ),
     Kernel(
         "dropout_mask",
         "dropout.cu",
         "dropout_mask",
-        "*mask u8[n], state u64[2], threshold u64, n i64",
+        "*mask u8[n], state u64[2], skip u64, threshold u64, n i64",
         "n",
         wide=0,
         wide_stores=0,
@@ -404,7 +406,7 @@ DATA = (
         "index_add_atomic",
         "segment.cu",
         "index_add_atomic",
-        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, cols i64",
+        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, rows i64, cols i64",
         "3*n*cols*s",
         vector=False,
         wide=0,
@@ -451,7 +453,7 @@ DATA = (
         "im2col",
         "columns.cu",
         "im2col",
-        f"x T[inputs], *cols T[n], n i64, {_WINDOWS}",
+        f"x T[inputs], *cols T[n], batch i32, channels i32, {_WINDOWS}",
         "(inputs+n)*s",
         vector=False,
         wide=0,
@@ -460,7 +462,7 @@ DATA = (
         "col2im",
         "columns.cu",
         "col2im",
-        f"cols T[inputs], *x T[n], n i64, {_WINDOWS}",
+        f"cols T[inputs], *x T[n], batch i32, channels i32, {_WINDOWS}",
         "(inputs+n)*s",
         vector=False,
         wide=0,

@@ -240,7 +240,18 @@ expand.grad(x=lambda F, g, x_shape: F.sum_to(g, x_shape))
     reference="numpy:matmul",
 )
 def matmul(xp, x, y):
-    """Matrix product of the last two dimensions; 1-d operands are vectors, leading dimensions broadcast."""
+    """Matrix product of the last two dimensions; 1-d operands are vectors, leading dimensions broadcast.
+
+    x: [..., n, k] or [k]; y: [..., k, m] or [k], of one dtype. Returns [..., n, m], without n or m where a
+    vector stood. Raises ShapeError for inner sizes that differ, DtypeError for two dtypes. Products of
+    float16 and bfloat16 are summed in float32.
+
+    >>> import lucid
+    >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([21., 43.])
+    >>> (lucid.ones(5, 2, 3) @ lucid.ones(3, 4)).shape
+    (5, 2, 4)
+    """
     if not x.ndim or not y.ndim:
         raise ShapeError(
             f"matmul: expected tensors of at least 1 dimension, got shapes {x.shape} and {y.shape}; "
@@ -318,7 +329,13 @@ matmul.grad(x=_matmul_x, y=_matmul_y)
 def linear(xp, x, weight, bias=None):
     """x @ weight.T + bias, over the last dimension.
 
-    x: [..., in]. weight: [out, in]. bias: [out] or None. Returns [..., out].
+    x: [..., in]. weight: [out, in]. bias: [out] or None, all of one dtype. Returns [..., out]. Raises
+    ShapeError for sizes that do not fit, DtypeError for two dtypes.
+
+    >>> import lucid
+    >>> weight, bias = lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([0.0, 100.0])
+    >>> lucid.linear(lucid.tensor([1.0, 10.0]), weight, bias)
+    tensor([ 21., 143.])
     """
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np  # for its dtypes alone
+
 from ..errors import IndexRangeError
 from ..kernel import calls
 from ..kernel.launch import Launcher, launcher
@@ -27,6 +29,9 @@ from .registry import OPS
 _MOST_COLUMNS = 1 << 30
 # A set: the name of a dtype takes NumPy a microsecond to make.
 _FLOATS = frozenset(map(as_dtype, FLOATS))
+# Names the build of a kernel without floating arguments.
+_ANY = as_dtype("float32")
+_WORDS = np.dtype("uint64")
 _launch_on: dict[int, Launcher] = {}
 
 
@@ -42,7 +47,12 @@ def launch_for(*arrays: Any) -> Launcher | None:
     for x in arrays:
         if x is not None and (x.dtype != first.dtype or not x.size or not x.flags.c_contiguous):
             return None
-    index = first.data.device_id
+    return launch_on(first)
+
+
+def launch_on(x: Any) -> Launcher:
+    """The launcher of an array's device."""
+    index = x.data.device_id
     found = _launch_on.get(index)
     if found is None:
         found = _launch_on[index] = launcher(backend_of(Device("cuda", index)))
@@ -125,6 +135,23 @@ def _dropout(xp, x, mask, p):
     return OPS["dropout"].forward(xp, x, mask, p) if out is None else out
 
 
+def _state(state: Any) -> Any:
+    return state if state.dtype is _WORDS else state.astype(_WORDS)
+
+
+def _seeded_dropout(xp, x, state, skip, p):
+    solid = _solid(x)
+    out = attempt(calls.dropout, launch_for(solid), solid, _state(state), 1.0 - p, skip)
+    return OPS["seeded_dropout"].forward(xp, x, state, skip, p) if out is None else out
+
+
+def _philox_mask(xp, state, skip, shape, keep):
+    out = None
+    if prod(shape):
+        out = attempt(calls.dropout_mask, launch_on(state), shape, _state(state), keep, _ANY, skip)
+    return OPS["philox_mask"].forward(xp, state, skip, shape, keep) if out is None else out
+
+
 for _name, _by in (("relu", "out"), ("tanh", "out"), ("sigmoid", "out"), ("silu", "x")):
     OPS[_name].accelerate(
         "cuda",
@@ -134,6 +161,8 @@ for _name, _by in (("relu", "out"), ("tanh", "out"), ("sigmoid", "out"), ("silu"
 OPS["gelu"].accelerate("cuda", _gelu, {"x": _gelu_x})
 OPS["leaky_relu"].accelerate("cuda", _leaky_relu, {"x": _leaky_relu_x})
 OPS["dropout"].accelerate("cuda", _dropout)
+OPS["seeded_dropout"].accelerate("cuda", _seeded_dropout)
+OPS["philox_mask"].accelerate("cuda", _philox_mask)
 
 
 # ---- rows ----

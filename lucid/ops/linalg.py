@@ -85,7 +85,13 @@ _SQUARES = [Sample(REAL_SQUARE, complex=True), Sample(_BATCH), Sample((2, 2), co
 def inverse(xp, x):
     """The inverse of each matrix.
 
-    x: [..., n, n]. Raises LucidError for a singular matrix, with its batch index.
+    x: [..., n, n], floating or complex. Raises ShapeError or DtypeError for others, LucidError for a singular
+    matrix, with its batch index.
+
+    >>> import lucid
+    >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5 , 0.  ],
+            [0.  , 0.25]])
     """
     check_matrix("inverse", x)
     return attempt("inverse", _SINGULAR, xp, xp.linalg.inv, x)
@@ -244,7 +250,11 @@ pseudo_inverse.grad(x=_pinv_x)
 def det(xp, x):
     """The determinant of each matrix.
 
-    x: [..., n, n]. Returns [...].
+    x: [..., n, n], floating or complex, else ShapeError or DtypeError. Returns [...].
+
+    >>> import lucid
+    >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(-2.)
     """
     check_matrix("linalg.det", x)
     return xp.asarray(xp.linalg.det(x))
@@ -358,7 +368,12 @@ _PADE_13 = (
 def matrix_exp(xp, x):
     """The exponential of each matrix, by scaling and squaring (Higham 2005, SIAM J. Matrix Anal. 26).
 
-    x: [..., n, n].
+    x: [..., n, n], floating or complex, else ShapeError or DtypeError. Returns x's shape.
+
+    >>> import lucid
+    >>> lucid.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    tensor([[1., 1.],
+            [0., 1.]])
     """
     check_matrix("matrix_exp", x)
     if not x.size:

@@ -201,7 +201,14 @@ def _log_sum_reference(x: Any, dim: int) -> Any:
 @op(method=True, dtype="float", amp="full", reference=_log_sum_reference, samples=[
     Sample((3, 5), dim=1), Sample(A(value=[-1e3, 0.0, 1e3, 1e3 + 1.0]), dim=0), Sample((), dim=0)])
 def logcumsumexp(xp, x, dim: int):
-    """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0."""
+    """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0.
+
+    x: real, else DtypeError. Returns x's shape.
+
+    >>> import lucid
+    >>> lucid.logcumsumexp(lucid.tensor([0.0, 0.0, 0.0]), dim=0)    # log 1, log 2, log 3
+    tensor([0.    , 0.6931, 1.0986])
+    """
     dim = normalize_dim("logcumsumexp", dim, x.ndim)
     if x.dtype.kind == "c":
         raise DtypeError(f"logcumsumexp: expected a real tensor, got {x.dtype.name}")

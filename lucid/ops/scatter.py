@@ -6,9 +6,10 @@ from typing import Any
 
 from ..errors import DtypeError
 from .common import named, normalize_dim
-from .index import scatter_source, scatter_target, sum_rows
+from .index import scatter_source, scatter_target
 from .reduce import wide
 from .registry import A, Sample, composite, op
+from .rows import sum_rows
 
 _INDEX = A(value=[[0, 2, 2, 0], [1, 0, 1, 1]])
 _REDUCTIONS = ("sum", "mean", "prod", "amax", "amin")

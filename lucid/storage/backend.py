@@ -85,6 +85,10 @@ class Backend:
         """
         return contextlib.nullcontext()
 
+    def quietly(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What `function(*args, **kwargs)` returns, without the array module's floating-point warnings."""
+        return function(*args, **kwargs)
+
     def scipy(self, part: str) -> Any:
         """The scipy module `part` ("special", "linalg") for this device's arrays."""
         raise NotImplementedError

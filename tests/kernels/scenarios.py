@@ -82,6 +82,8 @@ def norms(sim, dtype, odd):
                     (True, w is not None, w is not None and name == "layer_norm"),
                 )
             calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (False, True, False))
+            join = normal((rows, cols), dtype, 4)
+            calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (True, True, False), join)
 
 
 def batch_norm(sim, dtype, odd):
@@ -90,6 +92,11 @@ def batch_norm(sim, dtype, odd):
         for w in (weight, None):
             _, mean, var = spatial.batch_norm(sim, x, w, w, 1e-5)
             spatial.batch_norm_backward(sim, g, x, w, mean, var, 1e-5)
+            out = normal(shape, dtype, 4)
+            spatial.batch_norm_backward(sim, g, x, w, mean, var, 1e-5, True, out)
+            for needs in ((True, True, True), (True, False, False), (False, False, True)):
+                for o in (out, None):
+                    spatial.batch_norm_eval_backward(sim, g, x, o, w, mean, var, 1e-5, needs)
 
 
 def segments(sim, dtype, odd):
@@ -117,6 +124,8 @@ def windows(sim, dtype, odd):
     count = (4, 8 + odd)
     cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation)
     spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation)
+    cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation, True)
+    spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation, True)
 
 
 def optimizers(sim, dtype, odd):

@@ -210,6 +210,11 @@ def test_norm(name, dtype):
             )
             for got, e, p, which in zip(grads, exact, plain, ("dx", "dweight", "dbias"), strict=False):
                 judge(got, e, np.asarray(p, got.dtype), f"{what} {which}")
+            join = normal((rows, cols), dtype, 5, offset)
+            joined = calls.norm_backward(Sim(), name, g, x, weight, mean, rstd, cols, (True, True, True), join)
+            e, p = exact[0] + wide(join)[0], plain[0] + join
+            judge(joined[0], e, np.asarray(p, join.dtype), f"{what} joined dx")
+            np.testing.assert_array_equal(*wide(joined[1], grads[1]))
 
 
 @pytest.mark.parametrize("name", ("layer_norm", "rms_norm"))
@@ -228,6 +233,9 @@ def test_norm_of_long_rows_and_partial_needs(name, cols):
             assert (got is None) == (not need)
             if need:
                 np.testing.assert_allclose(got, e, rtol=1e-4, atol=1e-5)
+    join = normal((3, cols), "float32", 4)
+    joined = calls.norm_backward(Sim(), name, g, x, weight, mean, rstd, cols, (True, False, False), join)
+    np.testing.assert_allclose(joined[0], exact[0] + join, rtol=1e-4, atol=1e-5)
 
 
 def test_norm_is_steady_far_from_zero():

@@ -17,7 +17,12 @@ def _list(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
                    error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
-    """The p-norm of all tensors as if they were one vector: 0-d, on the first one's device."""
+    """The p-norm of all tensors as if they were one vector: 0-d, on the first one's device.
+
+    >>> import lucid
+    >>> lucid.nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
+    tensor(5.)
+    """
     items = _list(tensors)
     if not items:
         return tensor(0.0)
@@ -46,7 +51,15 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
 
 def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor,
                           foreach: bool | None = None) -> None:
-    """Nothing; multiplies the gradients by max_norm / total_norm where that is below 1."""
+    """Nothing; multiplies the gradients by max_norm / total_norm where that is below 1.
+
+    >>> import lucid
+    >>> w = lucid.nn.Parameter(lucid.zeros(2))
+    >>> w.grad = lucid.tensor([3.0, 4.0])
+    >>> lucid.nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
+    >>> w.grad
+    tensor([0.6, 0.8])
+    """
     for p in _list(parameters):
         if p.grad is None:
             continue
@@ -74,7 +87,17 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float,
                      foreach: bool | None = None) -> None:
-    """Nothing; brings every element of the gradients into [-clip_value, clip_value], in place."""
+    """Nothing; brings every element of the gradients into [-clip_value, clip_value], in place.
+
+    Raises ShapeError for a clip_value < 0.
+
+    >>> import lucid
+    >>> w = lucid.nn.Parameter(lucid.zeros(2))
+    >>> w.grad = lucid.tensor([3.0, -0.5])
+    >>> lucid.nn.utils.clip_grad_value_([w], 1.0)
+    >>> w.grad
+    tensor([ 1. , -0.5])
+    """
     limit: Any = float(clip_value)
     if limit < 0:
         raise ShapeError(f"clip_grad_value_: clip_value must be at least 0, got {clip_value}")

@@ -21,7 +21,7 @@ from .array import (
     view,
     wrap,
 )
-from .state import COUNT, NotInStandin, UndefinedOnDevice, names
+from .state import COUNT, NotInStandin, UndefinedOnDevice, arrival, names
 
 # first argument: shapes, numbers, sequences of arrays, or anything
 _ANY_FIRST = names(
@@ -86,6 +86,8 @@ def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., A
     parameters: list[str] = spec.get("parameters") or ["*args", "**kwargs"]
     if name in _WIDE:
         impl = _widened(impl, name in _PRODUCTS)
+    if name == "bincount":
+        impl = _bincount
     if module == "cupy.linalg" and name in _LINALG_FLOAT:
         impl = _silent_linalg(impl, name)
     full, first = f"{module}.{name}", parameters[0].lstrip("*")
@@ -153,6 +155,12 @@ def _widened(impl: Callable[..., Any], product: bool) -> Callable[..., Any]:
         return r
 
     return f
+
+
+def _bincount(x: Any, weights: Any = None, minlength: Any = None) -> Any:
+    """Weights are added by atomics: in any order."""
+    order = slice(None) if weights is None else arrival(x.size)
+    return np.bincount(x[order], None if weights is None else weights[order], minlength or 0)
 
 
 def _host_arrays(x: Any) -> list[np.ndarray]:

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 @functools.cache
 def api() -> dict[str, Any]:
@@ -87,3 +89,10 @@ class Counters:
 SETTINGS = Settings()
 HERE = Here()
 COUNT = Counters()
+
+
+def arrival(n: int) -> Any:
+    """int [n]: the order in which n atomic operations happen, which is that of the threads (`Settings`)."""
+    if SETTINGS.order == "random":
+        return np.random.default_rng(SETTINGS.seed + COUNT.launches).permutation(n)
+    return np.arange(n)[:: -1 if SETTINGS.order == "reverse" else 1]
