@@ -117,11 +117,12 @@ class GradScaler:
                     "the parameters in float32 and let "
                     "autocast lower them"
                 )
-            array *= factor
-            storage.version += 1
-            # In float32 for bfloat16, which some array modules cannot test.
-            probe = array if array.dtype.itemsize > 2 else array.astype(float32)
-            bad = backend.xp.logical_not(backend.xp.isfinite(probe).all())
+            with backend.guard():
+                array *= factor
+                storage.version += 1
+                # In float32 for bfloat16, which some array modules cannot test.
+                probe = array if array.dtype.itemsize > 2 else array.astype(float32)
+                bad = backend.xp.logical_not(backend.xp.isfinite(probe).all())
             known = state.found.get(backend)
             state.found[backend] = bad if known is None else backend.xp.logical_or(known, bad)
         state.stage = _Stage.UNSCALED

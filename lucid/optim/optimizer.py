@@ -465,7 +465,7 @@ def _converted(
 
 def guard(backend: Backend) -> Any:
     """A context in which, of several GPUs, that of `backend` is the current one."""
-    return backend.guard() if getattr(backend, "several", False) else _NOTHING  # type: ignore[attr-defined]
+    return backend.guard() if Backend.several else _NOTHING
 
 
 _NOTHING = contextlib.nullcontext()
