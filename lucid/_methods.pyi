@@ -12,6 +12,7 @@ from .functional import decompositions as _decompositions
 from .functional import diagonal as _diagonal
 from .functional import fft as _fft
 from .functional import index as _index
+from .functional import inplace as _inplace
 from .functional import join as _join
 from .functional import linalg as _linalg
 from .functional import norm as _norm
@@ -23,10 +24,10 @@ from .functional import random as _random
 from .functional import reduce as _reduce
 from .functional import shape as _shape
 from ._ops import Operand as _Operand
-from .autograd.impl import TensorImpl
+from .autograd.facts import TensorFacts
 from .tensor import Tensor
 
-class TensorMethods(TensorImpl):
+class TensorMethods(TensorFacts):
     @property
     def H(self) -> Tensor:
         """The conjugate transpose of a matrix."""
@@ -123,6 +124,7 @@ class TensorMethods(TensorImpl):
     argsort = _functions.argsort
     argwhere = _index.argwhere
     as_strided = _shape.as_strided
+    as_strided_ = _inplace.as_strided_
     as_strided_scatter = _functions.as_strided_scatter
     asin = _ops.asin
     asin_ = _ops.asin
@@ -289,7 +291,7 @@ class TensorMethods(TensorImpl):
     igammac_ = _ops.gammaincc
     @property
     def imag(self) -> Tensor:
-        """The imaginary part of a complex tensor. Raises DtypeError for a real one."""
+        """The imaginary part of a complex tensor: a view. Raises DtypeError for a real one."""
     index_add = _ops.index_add
     index_add_ = _ops.index_add
     index_copy = _ops.index_copy
@@ -442,7 +444,7 @@ class TensorMethods(TensorImpl):
     ravel = _shape.ravel
     @property
     def real(self) -> Tensor:
-        """The real part; a real tensor itself."""
+        """The real part, a view; a real tensor itself."""
     reciprocal = _ops.reciprocal
     reciprocal_ = _ops.reciprocal
     relu = _ops.relu
@@ -499,6 +501,7 @@ class TensorMethods(TensorImpl):
     square = _ops.square
     square_ = _ops.square
     squeeze = _functions.squeeze
+    squeeze_ = _inplace.squeeze_
     std = _functions.std
     stft = _fft.stft
     sub = _pointwise.sub
@@ -509,8 +512,11 @@ class TensorMethods(TensorImpl):
     sum_to_size = _reduce.sum_to_size
     svd = _decompositions.svd
     swapaxes = _shape.transpose
+    swapaxes_ = _inplace.transpose_
     swapdims = _shape.transpose
+    swapdims_ = _inplace.transpose_
     t = _shape.t
+    t_ = _inplace.t_
     take = _ops.take
     take_along_dim = _functions.take_along_dim
     tan = _ops.tan
@@ -523,6 +529,7 @@ class TensorMethods(TensorImpl):
     topk = _functions.topk
     trace = _ops.trace
     transpose = _shape.transpose
+    transpose_ = _inplace.transpose_
     triangular_solve = _linalg.triangular_solve
     tril = _ops.tril
     tril_ = _ops.tril
@@ -542,6 +549,7 @@ class TensorMethods(TensorImpl):
     unsafe_split = _join.unsafe_split
     unsafe_split_with_sizes = _join.split_with_sizes
     unsqueeze = _ops.unsqueeze
+    unsqueeze_ = _inplace.unsqueeze_
     var = _functions.var
     vdot = _ops.vdot
     view = _shape.view

@@ -29,7 +29,15 @@ PASSES: list[Any] = []
 
 
 class Engine:
-    """Walks the recorded graph backwards. Stateless; never instantiated."""
+    """Walks the recorded graph backwards. Stateless; never instantiated.
+
+    `Engine.backward` writes the `.grad` of leaves, `Engine.grad` returns gradients of named inputs.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> lucid.autograd.Engine.grad((x * x).sum(), None, [x])
+    [tensor([2., 4.])]
+    """
 
     def __new__(cls) -> Engine:
         raise TypeError(

@@ -347,6 +347,11 @@ def grid_sampler(
     >>> lucid.grid_sampler(lucid.ones(1, 1, 2, 2), lucid.zeros(1, 1, 1, 2), 0, 0, True)
     tensor([[[[1.]]]])
     """
+    if interpolation_mode not in (0, 1, 2) or padding_mode not in (0, 1, 2):
+        raise ShapeError(
+            "grid_sampler: interpolation_mode and padding_mode must be 0, 1 or 2, got "
+            f"{interpolation_mode!r} and {padding_mode!r}"
+        )
     return grid_sample(
         x,
         grid,

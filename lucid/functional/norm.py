@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named
@@ -113,6 +114,10 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     if not hard:
         return soft
     array = soft.storage.array
+    if not array.ndim:
+        return soft
+    if not array.shape[dim]:
+        raise ShapeError(f"gumbel_softmax: expected at least one element along dim {dim}, got {array.shape}")
     top = array.argmax(dim)
     shape = [1] * array.ndim
     shape[dim] = -1
@@ -270,6 +275,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     if input.ndim < 3:
         raise ShapeError("local_response_norm: expected an input of shape [N, C, d1, ...], got "
                          f"{tuple(input.shape)}")
+    if size < 1:
+        raise ShapeError(f"local_response_norm: size must be at least 1, got {size}")
     total = F.channel_window_sum(input * input, size // 2, (size - 1) // 2)
     return input / (total * (alpha / size) + k) ** beta
 
@@ -284,7 +291,7 @@ def vector_norm(x: Tensor, p: float, dim: Any, keepdim: bool = False) -> Tensor:
     if p == -math.inf:
         return F.amin(F.abs(x), dim=dim, keepdim=keepdim)
     if p == 0:
-        return F.sum(F.abs(F.sign(x)), dim=dim, keepdim=keepdim)
+        return F.sum(F.abs(F.sgn(x)), dim=dim, keepdim=keepdim)
     if p == 1:
         return F.sum(F.abs(x), dim=dim, keepdim=keepdim)
     total = F.sum(x * F.conj(x) if p == 2 else F.abs(x) ** p, dim=dim, keepdim=keepdim)
@@ -305,9 +312,10 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
     >>> lucid.nn.functional.normalize(lucid.tensor([[3.0, 4.0]]))
     tensor([[0.6, 0.8]])
     """
+    if out is not None:
+        return written("normalize", out, normalize, (input, p, dim, eps), {})
     norm = vector_norm(input, p, dim, keepdim=True)
-    result = input / F.where(F.lt(norm, eps), eps, norm)
-    return result if out is None else out.copy_(result)
+    return input / F.where(F.lt(norm, eps), eps, norm)
 
 
 def _broadcast_shape(name: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:

@@ -335,6 +335,8 @@ def multinomial(
         )
     backend = x.storage.backend
     xp, n = backend.xp, x.shape[-1]
+    if not n:
+        raise ShapeError(f"multinomial: expected at least one weight, got shape {x.shape}")
     if num_samples < 1 or (num_samples > n and not replacement):
         raise ShapeError(
             f"multinomial: cannot draw {num_samples} of {n} without replacement; pass replacement=True"

@@ -367,10 +367,10 @@ def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int],
     tensor([[0, 2, 4],
             [1, 3, 5]])
     """
-    return F.as_strided_view(x, tuple(size), tuple(stride), _offset(x, storage_offset), x.stride())
+    return F.as_strided_view(x, tuple(size), tuple(stride), offset_in(x, storage_offset), x.stride())
 
 
-def _offset(x: Tensor, storage_offset: int | None) -> int:
+def offset_in(x: Tensor, storage_offset: int | None) -> int:
     """`storage_offset` counted from x's first element."""
     if storage_offset is None:
         return 0

@@ -175,7 +175,7 @@ class RNN(RNNBase):
     x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n).
 
     >>> import lucid
-    >>> out, h = RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
+    >>> out, h = lucid.nn.RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
     >>> out.shape, h.shape
     ((2, 4, 5), (1, 2, 5))
     """
@@ -202,7 +202,7 @@ class LSTM(RNNBase):
     x [T, N, I], (h, c) -> (output [T, N, H], (h_n, c_n)).
 
     >>> import lucid
-    >>> out, (h, c) = LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
+    >>> out, (h, c) = lucid.nn.LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
     >>> out.shape, h.shape
     ((4, 2, 10), (4, 2, 5))
     """

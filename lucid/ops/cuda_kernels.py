@@ -168,24 +168,41 @@ OPS["philox_mask"].accelerate("cuda", _philox_mask)
 # ---- rows ----
 
 
-def _is_row(x: Any, dim: int) -> bool:
-    # Whether `dim` is the last dimension, whose elements lie side by side.
-    return bool(x.ndim) and dim in (-1, x.ndim - 1) and 0 < x.shape[-1] <= _MOST_COLUMNS
+def _along(launch: Any, by_rows: Any, by_columns: Any, name: str, arrays: Any, dim: int) -> Any:
+    """A kernel of rows or of columns on arrays of one shape: along `dim` where they lie, or moved to the end.
+    """
+    shape = arrays[0].shape
+    dim %= len(shape)
+    if dim == len(shape) - 1:
+        return by_rows(launch, name, *arrays)
+    if calls.columns_pay(launch, shape, dim, arrays[0].dtype.itemsize):
+        return by_columns(launch, name, *arrays, dim)
+    xp = launch.xp
+    found = by_rows(launch, name, *(xp.ascontiguousarray(xp.moveaxis(a, dim, -1)) for a in arrays))
+    return xp.ascontiguousarray(xp.moveaxis(found, -1, dim))
 
 
 def _softmax(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     op = OPS[name]
     generic = op.formulas["x"].function
 
+    def fits(x, dim):
+        return x.ndim and -x.ndim <= dim < x.ndim and 0 < x.shape[dim] <= _MOST_COLUMNS
+
     def forward(xp, x, dim):
-        out = attempt(calls.softmax, launch_for(x), name, x) if _is_row(x, dim) else None
+        out = None
+        if fits(x, dim):
+            solid = _solid(x)
+            kernels = calls.softmax, calls.softmax_columns
+            out = attempt(_along, launch_for(solid), *kernels, name, (solid,), dim)
         return op.forward(xp, x, dim) if out is None else out
 
     def gradient(F, g, out, dim):
         dx = None
-        if getattr(type(g), "flags", None) is not None and _is_row(out, dim):
-            solid = _solid(g)
-            dx = attempt(calls.softmax_backward, launch_for(solid, out), name, solid, out)
+        if getattr(type(g), "flags", None) is not None and fits(out, dim):
+            solid = _solid(g), _solid(out)
+            kernels = calls.softmax_backward, calls.softmax_backward_columns
+            dx = attempt(_along, launch_for(*solid), *kernels, name, solid, dim)
         return generic(F, g, out, dim) if dx is None else dx
 
     return forward, gradient

@@ -33,6 +33,8 @@ class Backend:
 
     name: ClassVar[str] = "abstract"
     several: ClassVar[bool] = False
+    # Whether the sources of kernels/ run on this device.
+    runs_kernels: ClassVar[bool] = False
     _all: ClassVar[dict[Device, Backend]] = {}
 
     xp: Any

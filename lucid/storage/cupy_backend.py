@@ -149,6 +149,7 @@ class CupyBackend(Backend):
     """CuPy on one CUDA device."""
 
     name: ClassVar[str] = "cuda"
+    runs_kernels: ClassVar[bool] = True
     xp = bare = cp
     ndarray = cp.ndarray
 
@@ -215,9 +216,8 @@ class CupyBackend(Backend):
         Queued on this device's current stream, after what the other device's current stream has been given
         so far; later work there, which may reuse the array's memory, waits for the copy.
         """
-        if array.data.device_id == self.index:
-            with self.guard():
-                return array.copy()
+        if array.data.device_id == self.index or not array.size:
+            return self.xp.array(array, copy=True) if array.size else self.xp.empty(array.shape, array.dtype)
         with cp.cuda.Device(array.data.device_id):
             source = cp.cuda.get_current_stream()
             array = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
@@ -225,7 +225,8 @@ class CupyBackend(Backend):
         with self.guard():
             stream = cp.cuda.get_current_stream()
             stream.wait_event(ready)
-            out = array.copy()
+            out = cp.empty(array.shape, array.dtype)
+            out.data.copy_from_device_async(array.data, array.nbytes, stream)
             done = stream.record(cp.cuda.Event(disable_timing=True))
         source.wait_event(done)
         return out

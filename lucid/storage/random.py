@@ -130,11 +130,10 @@ class Generator:
     Draws from several threads are safe: each takes its own part of the stream. The draw methods (`uniform`,
     `normal`, `integers`, `bernoulli_mask`, `permutation`, `exponential`) return raw arrays of the device.
 
-    >>> g = Generator("cpu").manual_seed(7)
-    >>> g.integers(0, 10, (5,)).tolist() == Generator("cpu").manual_seed(7).integers(0, 10, (5,)).tolist()
-    True
-    >>> g.get_state()
-    (7, 3)
+    >>> import lucid
+    >>> g = lucid.Generator("cpu").manual_seed(7)
+    >>> lucid.rand(3, generator=g).shape, g.initial_seed()
+    ((3,), 7)
     """
 
     def __init__(self, device: Device | str | Backend = "cpu") -> None:

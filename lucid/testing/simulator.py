@@ -30,6 +30,7 @@ import numpy as np
 
 from ..storage import deferred
 from ..storage.backend import Backend
+from ..storage.device import Device
 from . import cusim, strictcupy
 
 VARIABLE = "LUCID_CUDA"
@@ -138,12 +139,17 @@ def devices(count: int) -> Iterator[None]:
     before = Backend.several
     try:
         with configured(devices=count):
+            # Whoever remembers a backend (a cached constant, a generator) shall meet the same one again.
+            Backend._all.update({d: b for d, b in _parked.items() if (d.index or 0) < count})
             _several(count > 1)
             yield
     finally:
         for place in [d for d in Backend._all if d.type == "cuda" and (d.index or 0) >= device_count()]:
-            del Backend._all[place]
+            _parked[place] = Backend._all.pop(place)
         _several(before)
+
+
+_parked: dict[Device, Backend] = {}
 
 
 def _several(several: bool) -> None:

@@ -115,6 +115,18 @@ def test_blocks_of_samples(gpu, kind, name, dtype, monkeypatch):
     agree(*problem(kind, name), gpu, dtype)
 
 
+def test_blocks_are_added_up_in_float32(gpu, monkeypatch):
+    monkeypatch.setattr(cuda_conv, "_GPU_BLOCK_BYTES", 1)
+    x = lucid.tensor(RNG.uniform(1, 2, (256, 2, 6))).to(lucid.bfloat16)
+    w = lucid.tensor(RNG.standard_normal((3, 2, 3))).to(lucid.bfloat16)
+    found = []
+    for place, dtype in ((gpu, lucid.bfloat16), ("cpu", lucid.float64)):
+        leaf = w.to(dtype).to(place).detach().requires_grad_()
+        F.conv1d(x.to(dtype).to(place), leaf).sum().backward()
+        found.append(host(leaf.grad))
+    np.testing.assert_allclose(*found, rtol=2**-7)
+
+
 def test_negative_padding_and_what_is_not_contiguous(gpu):
     from lucid.autograd.record import RECORDED
 

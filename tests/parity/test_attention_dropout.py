@@ -36,8 +36,8 @@ def kept(query, key, p):
     weights = (*query[:-1], key[-2])
     torch.manual_seed(42)
     eye = torch.eye(weights[-1], dtype=torch.float64).expand(*weights[:-2], weights[-1], weights[-1])
-    return torch_attention(torch.zeros(query).double(), torch.zeros(eye.shape[:-1] + query[-1:]).double(), eye,
-                           dropout_p=p).numpy() != 0  # fmt: skip
+    zeros = [torch.zeros(shape, dtype=torch.float64) for shape in (query, (*eye.shape[:-1], query[-1]))]
+    return torch_attention(*zeros, eye, dropout_p=p).numpy() != 0
 
 
 def run(lib, attention, arrays, kwargs, device=None):
@@ -65,6 +65,7 @@ def test_attention_with_the_mask_of_pytorch(name, p, device, monkeypatch):
         return _wrap(input.backend.from_numpy(mask), input.backend)
 
     monkeypatch.setattr(drawing, "_mask", given)
+    monkeypatch.setattr(drawing, "KEEPS_MASK", ("cpu", "cuda"))  # CUDA draws none otherwise
     kwargs = {**kwargs, "dropout_p": p}
     ours = run(lucid, lucid.nn.functional.scaled_dot_product_attention, arrays, kwargs, device)
     torch.manual_seed(42)

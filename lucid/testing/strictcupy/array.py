@@ -319,7 +319,12 @@ class ndarray:
 
     def copy(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
-        return adopt(self._raw.copy(order))  # from wherever it lies to the current device
+        if SETTINGS.devices > 1 and self._mem.device_id != HERE.device:
+            raise UndefinedOnDevice(
+                f"copy() of an array on device {self._mem.device_id} while device {HERE.device} is current: "
+                "CuPy's copy lies on the current device; use data.copy_from_device_async where that is meant"
+            )
+        return adopt(self._raw.copy(order))
 
     def flatten(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
