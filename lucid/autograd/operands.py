@@ -120,7 +120,7 @@ _DIMENSIONS = (
 
 
 # What a static argument of an annotation may be, and its name.
-_STATICS = {
+_STATICS: dict[str, tuple[Any, str]] = {
     "int": ((int, np.integer), "an integer"),
     "float": ((int, float, complex, np.number), "a number"),
     "str": (str, "a string"),
@@ -131,7 +131,7 @@ def _unlike_annotations(op: Op, statics: tuple[Any, ...]) -> str | None:
     """Which static argument is not of its type, or None."""
     values = dict(zip(op.statics, statics, strict=True))
     for p in op.parameters:
-        kinds, word = _STATICS.get(p.annotation, (object, ""))
+        kinds, word = _STATICS.get(str(p.annotation), (object, ""))
         if p.name in values and not isinstance(values[p.name], kinds):
             return f"{p.name} must be {word}, got {describe(values[p.name])}"
     return None
