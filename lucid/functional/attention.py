@@ -222,7 +222,8 @@ def _additive(mask: Tensor, dtype: Any) -> Tensor:
     if mask.dtype.kind != "b":
         return mask
     backend = mask.storage.backend
-    return _wrap(backend.xp.where(mask.storage.array, -math.inf, 0.0).astype(dtype), backend)
+    with backend.guard():
+        return _wrap(backend.xp.where(mask.storage.array, -math.inf, 0.0).astype(dtype), backend)
 
 
 def _append_zeros(mask: Tensor, n: int) -> Tensor:

@@ -11,7 +11,7 @@ from ..ops.ctc import IMPOSSIBLE
 from ..ops.loss import check_reduction
 from ..tensor import Tensor, _wrap
 from .loss import _check_classes
-from .registry import public
+from .registry import on_its_device, public
 
 
 @public("nn.functional.ctc_loss", "ctc_loss")
@@ -86,6 +86,7 @@ def _lengths(name: str, lengths: Any, n: int, backend: Any) -> list[int]:
     return values
 
 
+@on_its_device
 def _padded_targets(targets: Tensor, lengths: list[int], n: int, xp: Any) -> Any:
     array = targets.storage.array.astype("int64")
     longest = max(lengths, default=0)

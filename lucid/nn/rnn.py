@@ -99,8 +99,9 @@ class RNNBase(Module):
             # Longest first, as packed; the states are put in that order too.
             x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
             backend = x.storage.backend
-            steps = backend.xp.arange(x.shape[0])[:, None]
-            mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
+            with backend.guard():
+                steps = backend.xp.arange(x.shape[0])[:, None]
+                mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
             single = False
         else:
             if input.ndim not in (2, 3):

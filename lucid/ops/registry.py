@@ -192,10 +192,10 @@ class Op:
             return _bind(self.forward, backend.F, self.name)
         forward = self.accelerated.get(backend.name, (None,))[0]
         if forward is not None:
-            return _bind(forward, backend.xp, self.name)
+            return _bind(forward, backend.bare, self.name)
         if self.ufunc is not None:
-            return getattr(backend.xp, self.ufunc)
-        return _bind(self.forward, backend.xp, self.name)
+            return getattr(backend.bare, self.ufunc)
+        return _bind(self.forward, backend.bare, self.name)
 
 
 def _bind(function: Callable[..., Any], first: Any, name: str) -> Callable[..., Any]:
