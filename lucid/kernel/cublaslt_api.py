@@ -9,6 +9,7 @@ wherever either is installed (`LUCID_CUBLASLT` names a library, `LUCID_CUBLASLT_
 from __future__ import annotations
 
 import ctypes
+import sys
 from ctypes import (
     POINTER,
     byref,
@@ -215,6 +216,7 @@ class Descriptor:
         self.library.call(f"{self.kind}SetAttribute", self.value, number, byref(held), ctypes.sizeof(held))
 
     def __del__(self) -> None:
-        if self.value:
+        # When Python ends, the library may be gone before its descriptors.
+        if self.value and not sys.is_finalizing():
             getattr(self.library.table, f"{self.kind}Destroy")(self.value)
             self.value = None
