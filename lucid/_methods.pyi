@@ -22,6 +22,7 @@ from .functional import products as _products
 from .functional import protocols as _protocols
 from .functional import reduce as _reduce
 from .functional import shape as _shape
+from .functional import shared as _shared
 from ._ops import Operand as _Operand
 from .autograd.facts import TensorFacts
 from .tensor import Tensor
@@ -306,6 +307,7 @@ class TensorMethods(TensorFacts):
     def int(self) -> Tensor:
         """The tensor in int32; itself when it has that dtype already."""
     inverse = _ops.inverse
+    is_shared = _shared.is_shared
     isclose = _ops.isclose
     isfinite = _ops.isfinite
     isinf = _ops.isinf
@@ -476,6 +478,7 @@ class TensorMethods(TensorFacts):
     select_scatter = _shape.select_scatter
     sgn = _ops.sgn
     sgn_ = _ops.sgn
+    share_memory_ = _shared.share_memory_
     def short(self) -> Tensor:
         """The tensor in int16; itself when it has that dtype already."""
     sigmoid = _ops.sigmoid

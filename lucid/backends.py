@@ -1,5 +1,5 @@
-"""Switches of the libraries below: `lucid.backends.cuda.matmul`, `set_float32_matmul_precision`; and whether
-CUDA may add in any order.
+"""Switches of the libraries below: `lucid.backends.cuda.matmul`, `lucid.backends.cudnn`,
+`set_float32_matmul_precision`; and whether CUDA may add in any order.
 
 >>> from lucid import backends
 >>> backends.get_float32_matmul_precision()
@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from .kernel import products
@@ -49,7 +52,7 @@ class _Matmul:
         products.preferred(name)
 
 
-class _Cuda:
+class _Cuda(ModuleType):
     """`lucid.backends.cuda`."""
 
     matmul = _Matmul()
@@ -59,8 +62,95 @@ class _Cuda:
         """`matmul.provider` under PyTorch's name: what it is, after setting it to `backend` unless None."""
         return products.preferred(backend)
 
+    @staticmethod
+    def is_built() -> bool:
+        """Whether CuPy is installed; whether there is a device says `lucid.cuda.is_available`."""
+        import importlib.util
 
-cuda = _Cuda()
+        return importlib.util.find_spec("cupy") is not None
+
+
+class _Cudnn(ModuleType):
+    """`lucid.backends.cudnn`: PyTorch's switches of cuDNN, which is not used here.
+
+    Convolutions are lucid's own kernels and matrix products: each has one algorithm, so there is nothing to
+    search for (`benchmark`), and it gives the same bits in every run (`deterministic`). Both may be set and
+    change nothing. `allow_tf32` permits TF32 in convolutions, which follow `cuda.matmul.allow_tf32`; False
+    forbids it, and with it that of all products.
+
+    >>> from lucid.backends import cudnn
+    >>> cudnn.benchmark = True
+    >>> cudnn.is_available(), cudnn.allow_tf32
+    (False, True)
+    """
+
+    enabled = True
+    benchmark = False
+    benchmark_limit = 10
+    deterministic = False
+    _tf32 = True
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether convolutions may use TF32."""
+        return self._tf32
+
+    @allow_tf32.setter
+    def allow_tf32(self, allow: Any) -> None:
+        self._tf32 = bool(allow)
+        if not allow:
+            cuda.matmul.allow_tf32 = False
+
+    @staticmethod
+    def is_available() -> bool:
+        """False: cuDNN is not used."""
+        return False
+
+    @staticmethod
+    def version() -> None:
+        """None: cuDNN is not used."""
+
+    @contextmanager
+    def flags(self, enabled: bool = True, benchmark: bool = False, benchmark_limit: int = 10,
+              deterministic: bool = False, allow_tf32: bool = True) -> Iterator[None]:
+        """A context with these settings."""
+        given = dict(enabled=enabled, benchmark=benchmark, benchmark_limit=benchmark_limit,
+                     deterministic=deterministic, allow_tf32=allow_tf32)
+        before, matmul = {name: getattr(self, name) for name in given}, cuda.matmul.allow_tf32
+        try:
+            for name, value in given.items():
+                setattr(self, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+            if matmul:
+                cuda.matmul.allow_tf32 = True
+
+
+class _Mps(ModuleType):
+    """`lucid.backends.mps`: Apple's GPUs, for which there is no backend."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """False."""
+        return False
+
+    @staticmethod
+    def is_built() -> bool:
+        """False."""
+        return False
+
+
+def _submodule(kind: type[ModuleType]) -> Any:
+    # In sys.modules, so that `import lucid.backends.cudnn as cudnn` finds it.
+    name = f"{__name__}.{kind.__name__[1:].lower()}"
+    return sys.modules.setdefault(name, kind(name, kind.__doc__))
+
+
+cuda: _Cuda = _submodule(_Cuda)
+cudnn: _Cudnn = _submodule(_Cudnn)
+mps: _Mps = _submodule(_Mps)
 
 
 def _set_precision(precision: str) -> None:
@@ -70,6 +160,8 @@ def _set_precision(precision: str) -> None:
     backend = sys.modules.get("lucid.storage.cupy_backend")
     if backend is not None:
         backend.set_tf32(allow)
+    if allow:
+        cudnn._tf32 = True
 
 
 def set_float32_matmul_precision(precision: str) -> None:

@@ -11,7 +11,7 @@ MODULES = (
     *("pointwise", "reduce", "calculus", "shape", "inplace", "diagonal", "join", "index", "order"),
     *("linalg", "decompositions", "products", "fft"),
     *("conv", "pool", "interpolate", "norm", "loss", "ctc", "embedding", "dropout", "attention"),
-    *("protocols", "einops_backend", "compat"),
+    *("protocols", "einops_backend", "compat", "shared"),
 )
 
 for _name in MODULES:

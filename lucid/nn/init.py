@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ShapeError
@@ -257,3 +260,32 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         for j in range(cols):
             tensor.storage.array[draw.permutation(rows)[: math.ceil(sparsity * rows)], j] = 0
     return tensor
+
+
+def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    # PyTorch's old name: without the underscore that stands for "in place".
+    new = function.__name__
+    old = new[:-1]
+
+    @functools.wraps(function)
+    def warned(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(f"`nn.init.{old}` is now deprecated in favor of `nn.init.{new}`.", FutureWarning,
+                      stacklevel=2)
+        return function(*args, **kwargs)
+
+    warned.__name__ = warned.__qualname__ = old
+    warned.__doc__ = f"`{new}` under its old name, with a FutureWarning."
+    return warned
+
+
+uniform = _deprecated(uniform_)
+normal = _deprecated(normal_)
+constant = _deprecated(constant_)
+eye = _deprecated(eye_)
+dirac = _deprecated(dirac_)
+xavier_uniform = _deprecated(xavier_uniform_)
+xavier_normal = _deprecated(xavier_normal_)
+kaiming_uniform = _deprecated(kaiming_uniform_)
+kaiming_normal = _deprecated(kaiming_normal_)
+orthogonal = _deprecated(orthogonal_)
+sparse = _deprecated(sparse_)

@@ -68,6 +68,25 @@ def test_other_initialisers(device):
         init.kaiming_normal_(w, mode="both")
 
 
+@pytest.mark.parametrize("name", ["constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal",
+                                  "orthogonal", "sparse", "uniform", "xavier_normal", "xavier_uniform"])
+def test_deprecated_names_warn_as_pytorch_does(name):
+    args = {"constant": (0.5,), "sparse": (0.3,)}.get(name, ())
+    shape = (4, 2, 3) if name == "dirac" else (4, 6)
+    message = f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`."
+    lucid.manual_seed(1)
+    with pytest.warns(FutureWarning) as caught:
+        old = getattr(init, name)(lucid.zeros(*shape), *args)
+    assert str(caught[0].message) == message and caught[0].filename == __file__
+    lucid.manual_seed(1)
+    np.testing.assert_array_equal(host(old), host(getattr(init, f"{name}_")(lucid.zeros(*shape), *args)))
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings(record=True) as theirs:
+        warnings.simplefilter("always")
+        getattr(torch.nn.init, name)(torch.zeros(*shape), *args)
+    assert theirs[0].category is FutureWarning and str(theirs[0].message) == message
+
+
 def test_layers_start_as_in_pytorch():
     torch = pytest.importorskip("torch")
     lucid.manual_seed(0)
