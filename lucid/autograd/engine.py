@@ -20,7 +20,6 @@ from .impl import FREED, TensorImpl, describe, gradient_edge
 from .mode import GRAD, mode
 from .node import AccumulateGrad, FuncOp, Node, Port
 from .own import own
-from .transfer import TransferNode
 
 _by_sequence_nr = attrgetter("sequence_nr")
 # Passes that look at the order before the walk (lucid.fusion): (order, roots' nodes, wanted) ->
@@ -308,23 +307,16 @@ _Found = tuple[list[Any], dict[Node, list[Any]], set[Node]]
 
 
 def _stretches(order: list[Node], backend: Any) -> Iterator[tuple[Any, list[Node]]]:
-    """The order in stretches of nodes whose gradients are computed on one device."""
+    """The order in stretches of nodes that take their gradients on one device."""
     part: list[Node] = []
     for n in order:
-        place = _computes_on(n, backend)
+        place = _backend_of(n, backend)
         if place is not backend and part:
             yield backend, part
             part = []
         backend = place
         part.append(n)
     yield backend, part
-
-
-def _computes_on(n: Node, backend: Any) -> Any:
-    """The backend of the gradients that a node returns; `backend` where it does not say."""
-    if isinstance(n, TransferNode):
-        return n.source
-    return _backend_of(n.node if isinstance(n, Port) else n, backend)
 
 
 def _write_on_devices(arrivals: list[Any], create: bool) -> None:
@@ -425,13 +417,15 @@ def _sum_on_devices(
             continue
         p = pending.get(e)
         if p is not None:
-            with _backend_of(e.node if isinstance(e, Port) else e, backend).guard():
+            with _backend_of(e, backend).guard():
                 g = p + g
             owned.add(e)
         pending[e] = g
 
 
 def _backend_of(n: Node, backend: Any) -> Any:
+    # Where a node's incoming gradient lies; `backend` where it does not say.
+    n = n.node if isinstance(n, Port) else n
     if isinstance(n, FuncOp):
         return n.F.backend
     return getattr(n, "backend", backend)
