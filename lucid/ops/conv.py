@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import DtypeError, ShapeError
 from .common import Shape, is_low
 from .registry import Sample, op
 
@@ -224,6 +224,12 @@ def _check(
             f"{x.shape} with weight "
             f"{weight.shape}; channels stand in dimension 1"
         )
+    if x.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype):
+        raise DtypeError(
+            f"{name}: expected one dtype, got input {x.dtype.name}, weight {weight.dtype.name}"
+            + ("" if bias is None else f" and bias {bias.dtype.name}")
+            + "; convert one of them, or use autocast"
+        )
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and bias.shape != (channels,):
         raise ShapeError(
@@ -279,7 +285,6 @@ def _conv_reference(
 
 @op(
     amp="low",
-    dtype="promote",
     public=False,
     reference=_conv_reference,
     samples=[
@@ -336,7 +341,6 @@ def transposed_size(count: Shape, kernel: Shape, stride: Shape, padding: Pairs, 
 
 @op(
     amp="low",
-    dtype="promote",
     public=False,
     samples=[
         Sample((2, 4, 5), (4, 3, 3), (3,), (2,), ((1, 0),), (2,), 1),

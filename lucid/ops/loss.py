@@ -98,7 +98,7 @@ def _total(xp: Any, t: Any, w: Any) -> Any:
 
 
 def divisor(total: Any) -> Any:
-    """What gradients are divided by: `total`, and 1 where no target counts, so that they are 0 and not nan."""
+    """What gradients are divided by: `total`; 1 where no target counts, so that they are 0 and not nan."""
     return total + (total == 0)
 
 

@@ -82,3 +82,59 @@ def test_no_target_counts(shape, weighted, smoothing, dtype, device):
     (nn.functional.cross_entropy(z, target, weight, reduction="sum", label_smoothing=smoothing)
      + z.sum()).backward()
     assert (z.grad.float().cpu().numpy() == 1).all()
+
+
+@pytest.mark.parametrize("p", [float("inf"), -float("inf")])
+def test_lp_pool_of_infinite_norm(p, device):
+    data = np.random.default_rng(0).normal(size=(2, 3, 6, 5))
+    x, y = lucid.tensor(data, device=device, requires_grad=True), torch.tensor(data, requires_grad=True)
+    out, expected = (m.LPPool2d(p, 3, stride=2, ceil_mode=True)(t) for m, t in ((nn, x), (torch.nn, y)))
+    np.testing.assert_allclose(out.detach().cpu().numpy(), expected.detach().numpy())
+    out.sum().backward()
+    expected.sum().backward()
+    np.testing.assert_allclose(x.grad.cpu().numpy(), y.grad.numpy())
+
+
+def test_reprs_of_layers_that_have_conditional_parts():
+    for lib in (nn, torch.nn):
+        layer = lib.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        assert "norm): None" not in repr(lib.TransformerEncoder(layer, 2))
+        assert "(norm): LayerNorm" in repr(lib.TransformerEncoder(layer, 2, norm=lib.LayerNorm(4)))
+    for args in ((3, 4), (3, 4, False, "relu")):
+        assert repr(nn.RNNCell(*args)) == repr(torch.nn.RNNCell(*args))
+
+
+X = lucid.zeros(5, 2, 3)
+MASK = lucid.ones(5, 5, dtype="uint8")
+
+
+@pytest.mark.parametrize(("call", "error", "match"), [
+    (lambda: nn.Conv2d(3, 4, 3)(lucid.zeros(1, 3, 5, 5, dtype="float64")), DtypeError,
+     "convolution: expected one dtype, got input float64, weight float32 and bias float32; convert"),
+    (lambda: nn.ConvTranspose1d(3, 4, 3, bias=False)(lucid.zeros(1, 3, 5, dtype="float16")), DtypeError,
+     "conv_transpose: expected one dtype, got input float16, weight float32; convert"),
+    (lambda: nn.MultiheadAttention(4, 2)(*[lucid.zeros(5, 2, 4)] * 3, attn_mask=MASK), DtypeError,
+     r"attn_mask must be bool \(True: may not attend\) or floating .*, got uint8; convert it with .bool"),
+    (lambda: nn.MultiheadAttention(4, 2)(*[lucid.zeros(5, 2, 4)] * 3, key_padding_mask=MASK[:2]), DtypeError,
+     "key_padding_mask must be bool"),
+    (lambda: nn.MultiheadAttention(4, 2)(*[lucid.zeros(n, 2, 4) for n in (5, 6, 7)]), ShapeError,
+     "key and value must have one length"),
+    (lambda: nn.MultiheadAttention(4, 2)(lucid.zeros(5, 3, 4), *[lucid.zeros(5, 2, 4)] * 2), ShapeError,
+     "query the same batch"),
+    (lambda: nn.Transformer(4, 2, 1, 1, 8)(lucid.zeros(5, 2, 4), lucid.zeros(5, 3, 4)), ShapeError,
+     r"src and tgt need one batch size \(dimension 1\)"),
+    (lambda: nn.GRU(3, 4)(X[:0]), ShapeError, r"GRU: expected at least one step, got shape \(0, 2, 3\)"),
+    (lambda: nn.GRU(3, 4)(X, (lucid.zeros(1, 2, 4),)), ShapeError,
+     "GRU: the initial state is one tensor h, got tuple"),
+    (lambda: nn.LSTM(3, 4)(X, lucid.zeros(1, 2, 4)), ShapeError,
+     r"LSTM: the initial state is a pair \(h, c\) of tensors, got Tensor"),
+    (lambda: nn.LSTMCell(3, 4)(X[0], lucid.zeros(2, 4)), ShapeError,
+     r"LSTMCell: the state is a pair \(h, c\) of tensors, got Tensor"),
+    (lambda: nn.MarginRankingLoss()(lucid.zeros(3), lucid.zeros(3, 1), lucid.ones(3)), ShapeError,
+     r"must have as many dimensions, got \(3,\), \(3, 1\) and \(3,\)"),
+    (lambda: nn.CTCLoss(blank=5)(lucid.zeros(4, 1, 3), lucid.tensor([[1]]), (4,), (1,)), IndexRangeError,
+     "blank must be one of the 3 classes, got 5"),
+])
+def test_messages(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
