@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ops.activation import _SQRT_2_OVER_PI, _TAIL, _TAIL_END, _TAIL_SCALE
+from .guards import join_refusal
 from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_of, repeats
 from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
 
@@ -77,13 +78,7 @@ class Body:
         """
         r = self.results[i]
         fits = isinstance(r, Symbol) and r.text != f"v{self.gradient}" and self.outs[i] is None
-        if (
-            not fits
-            or getattr(waiting, "shape", None) != self.shape
-            or waiting.dtype != self.dtype
-            or not waiting.flags.c_contiguous
-            or not self.shape
-        ):
+        if not fits or not self.shape or join_refusal(waiting, self.shape, self.dtype) is not None:
             return False
         self.results[i] = r + Symbol(self.trace, f"v{len(self.inputs)}")
         self.inputs.append(waiting)

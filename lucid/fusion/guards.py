@@ -113,3 +113,44 @@ def array_refusal(values: Any, kinds: Any, shape: tuple[int, ...], dtype: Any, d
             if not guard(v, kind, shape, dtype, device):
                 return guard.__name__
     return None
+
+
+# what waits for a receiver (None: nothing), the shape and dtype of the gradient that a group makes for it ->
+# whether the group may add it on the way.
+JoinGuard = Callable[[Any, tuple[int, ...], Any], bool]
+
+
+def something_waits(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """Another gradient of the receiver arrived before, as one array (not what a barrier gathers)."""
+    return getattr(waiting, "shape", None) is not None
+
+
+def waits_in_the_same_shape(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """It has the shape of the gradient that the group makes."""
+    return bool(waiting.shape == shape)
+
+
+def waits_in_the_same_dtype(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """It has the gradient's dtype: a sum of two dtypes has the wider one."""
+    return bool(waiting.dtype == dtype)
+
+
+def waits_contiguous(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """A kernel can read it: its elements lie side by side, in order."""
+    return bool(waiting.flags.c_contiguous)
+
+
+JOIN_GUARDS: tuple[JoinGuard, ...] = (
+    something_waits,
+    waits_in_the_same_shape,
+    waits_in_the_same_dtype,
+    waits_contiguous,
+)
+
+
+def join_refusal(waiting: Any, shape: tuple[int, ...], dtype: Any) -> str | None:
+    """The name of the first guard that forbids a group to add what waits for a receiver, or None."""
+    for guard in JOIN_GUARDS:
+        if not guard(waiting, shape, dtype):
+            return guard.__name__
+    return None

@@ -185,7 +185,7 @@ class _Writer:
         boolean = name in self.trace.boolean
         form = UFUNCS.get(op) or SPECIAL.get(op) if isinstance(op, str) else None
         lines = (
-            (f"{form}({', '.join(texts)}, {{o}})",)
+            (f"{form}({', '.join(texts)}, out={{o}})",)
             if form
             else LINES.get(op, ())
             if isinstance(op, str)
@@ -287,7 +287,9 @@ _SCOPE |= {"select": select, "masked": masked}
 
 def _load_special() -> None:
     for name in SPECIAL.values():
-        _SCOPE[name] = lambda *args, name=name: getattr(special(np), name)(*args)
+        _SCOPE[name] = lambda *args, out=None, name=name: getattr(special(np), name)(
+            *args, *(() if out is None else (out,))
+        )
 
 
 _load_special()

@@ -283,6 +283,45 @@ def _rms_norm(xp, x, normalized_shape, weight=None, eps=1e-6):
     return OPS["rms_norm"].forward(xp, x, normalized_shape, weight, eps) if found is None else found
 
 
+def norm_kernel(
+    name: str,
+    F: Any,
+    g: Any,
+    x: Any,
+    normalized_shape: Any,
+    weight: Any,
+    mean: Any,
+    rstd: Any,
+    needs: Any,
+    join: Any = None,
+) -> Any:
+    """The gradients of "layer_norm" or "rms_norm" by its kernel, `join` added to that of x; None where the
+    arrays do not fit.
+    """
+    cols, solid = prod(normalized_shape), _solid(g)
+    mean, rstd = (None if v is None else v.reshape(-1) for v in (mean, rstd))
+    if not 0 < cols <= _MOST_COLUMNS:
+        return None
+    grads = attempt(
+        calls.norm_backward,
+        launch_for(solid, x, weight, join),
+        name,
+        solid,
+        x,
+        weight,
+        mean,
+        rstd,
+        cols,
+        (*needs, False)[:3],
+        join,
+    )
+    # A view would be copied where it becomes a leaf's gradient.
+    return grads and tuple(
+        v if v is None or i == 0 or len(normalized_shape) == 1 else v.reshape(normalized_shape)
+        for i, v in enumerate(grads[: len(needs)])
+    )
+
+
 def _norm_grads(
     name: str,
     F: Any,
@@ -295,29 +334,10 @@ def _norm_grads(
     eps: float,
     needs: Any,
 ) -> Any:
-    cols, solid = prod(normalized_shape), _solid(g)
-    mean, rstd = (None if v is None else v.reshape(-1) for v in (mean, rstd))
-    grads = None
-    if 0 < cols <= _MOST_COLUMNS:
-        grads = attempt(
-            calls.norm_backward,
-            launch_for(solid, x, weight),
-            name,
-            solid,
-            x,
-            weight,
-            mean,
-            rstd,
-            cols,
-            (*needs, False)[:3],
-        )
+    grads = norm_kernel(name, F, g, x, normalized_shape, weight, mean, rstd, needs)
     if grads is None:
         return OPS[name].formulas["x"].function(F, g, x, normalized_shape, weight, eps, needs)
-    # A view would be copied where it becomes a leaf's gradient.
-    return tuple(
-        v if v is None or i == 0 or len(normalized_shape) == 1 else v.reshape(normalized_shape)
-        for i, v in enumerate(grads[: len(needs)])
-    )
+    return grads
 
 
 def _layer_norm_grads(F, g, x, normalized_shape, weight, eps, mean, rstd, needs):

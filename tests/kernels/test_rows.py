@@ -211,7 +211,7 @@ def test_norm(name, dtype):
             for got, e, p, which in zip(grads, exact, plain, ("dx", "dweight", "dbias"), strict=False):
                 judge(got, e, np.asarray(p, got.dtype), f"{what} {which}")
             join = normal((rows, cols), dtype, 5, offset)
-            joined = calls.norm_backward(Sim(), name, g, x, weight, mean, rstd, cols, (True, True, True), join)
+            joined = calls.norm_backward(Sim(), name, g, x, weight, mean, rstd, cols, (True,) * 3, join)
             e, p = exact[0] + wide(join)[0], plain[0] + join
             judge(joined[0], e, np.asarray(p, join.dtype), f"{what} joined dx")
             np.testing.assert_array_equal(*wide(joined[1], grads[1]))
