@@ -212,8 +212,8 @@ class _Channels:
         """(sum of g', sum of g' (x - mean), or None without a mean) per channel; writes scale g' to dx where
         it is given.
         """
-        centre = None if mean is None else self.spread(mean)
-        factor = None if dx is None else self.spread(scale)
+        centre: Any = None if mean is None else self.spread(mean)
+        factor: Any = None if dx is None else self.spread(scale)
         target: Any = None if dx is None else self.view(dx)
 
         def part(starts: range) -> Any:

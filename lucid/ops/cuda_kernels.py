@@ -20,6 +20,7 @@ from ..storage import deferred
 from ..storage.backend import backend_of
 from ..storage.device import Device
 from ..storage.dtype import as_dtype
+from .attention import grads_in_place
 from .bounds import waits_not
 from .loss import check_reduction
 from .registry import OPS
@@ -176,6 +177,21 @@ def _softmax(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 for _name in ("softmax", "log_softmax"):
     _forward, _gradient = _softmax(_name)
     OPS[_name].accelerate("cuda", _forward, {"x": _gradient})
+
+
+def _slope_in_place(ds: Any, p: Any) -> None:
+    solid = p if p.flags.c_contiguous else p.copy()
+    fits = 0 < p.shape[-1] <= _MOST_COLUMNS
+    if not fits or attempt(calls.softmax_backward_inplace, launch_for(ds, solid), ds, solid) is None:
+        ds -= (ds * p).sum(-1, keepdims=True)
+        ds *= p
+
+
+def _attention_grads(F, g, q, k, v, mask, scale, aux, needs):
+    return grads_in_place(F, g, q, k, v, aux, mask, scale, needs, _slope_in_place)
+
+
+OPS["attention"].accelerate("cuda", None, {("q", "k", "v", "mask"): _attention_grads})
 
 
 def _cross_entropy(xp, x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):

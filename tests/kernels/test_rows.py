@@ -51,6 +51,14 @@ def test_softmax(name, dtype):
         )
         gradient = op.formulas["x"].function
         judge(dx, gradient(F, *wide(g, out), -1), gradient(F, g, out, -1), f"{name} backward {dtype} {shape}")
+        if name == "softmax":
+            (same,) = _same_in_all_orders(
+                lambda sim, g=g, out=out, offset=offset: (
+                    calls.softmax_backward_inplace(sim, device(g, offset), out),
+                ),
+                _orders(shape),
+            )
+            np.testing.assert_array_equal(*wide(same, dx))
 
 
 @pytest.mark.parametrize("name", ("softmax", "log_softmax"))
