@@ -156,10 +156,10 @@ class RunGroup(Group):
 
         if tail is None:
             body = body_of(program, g, device)
-            joined = [e for i, e in enumerate(self.edges) if body.join(i, pending.get(e))]
+            joined = body.join([pending.get(e) for e in self.edges])
             grads = run(body)
-            for e in joined:
-                del pending[e]
+            for i in joined:
+                del pending[self.edges[i]]
             return grads
         return through_sweep(program, tail, F, g, run)
 

@@ -9,7 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.node import FuncOp, Node
+from ..storage.dtype import as_dtype
 from .region import DTYPES, REPEAT, SCALAR, Kind, may_pass, repeats
+
+# A set: the name of a dtype takes NumPy a microsecond to make.
+_FLOATING = frozenset(map(as_dtype, DTYPES))
 
 # node, number of edges that lead to it from outside the group (a root counts as one), the
 # nodes whose gradient is wanted
@@ -88,7 +92,7 @@ ArrayGuard = Callable[[Any, Kind, tuple[int, ...], Any, str], bool]
 
 def same_dtype(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
     """Real floating arrays of the gradient's dtype, and masks."""
-    return dtype.name in DTYPES and (v.dtype == dtype or v.dtype.kind == "b")
+    return dtype in _FLOATING and (v.dtype == dtype or v.dtype.kind == "b")
 
 
 def broadcasts(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
@@ -106,7 +110,7 @@ ARRAY_GUARDS: tuple[ArrayGuard, ...] = (same_dtype, broadcasts, contiguous)
 
 def array_refusal(values: Any, kinds: Any, shape: tuple[int, ...], dtype: Any, device: str) -> str | None:
     """The name of the first guard that forbids a group to run on these arrays, or None."""
-    if dtype.name not in DTYPES:
+    if dtype not in _FLOATING:
         return "same_dtype"
     for v, kind in zip(values, kinds, strict=True):
         for guard in ARRAY_GUARDS:

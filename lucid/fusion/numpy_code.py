@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..autograd.plan import compile_source
+from ..ops.activation import with_sign
 from ..storage.backend import special
-from .symbols import ROW_SUM, Symbol, Trace
+from .symbols import ROW_SUM, WITH_SIGN, Symbol, Trace
 
 UFUNCS = {
     "abs": "absolute",
@@ -56,7 +57,6 @@ SPECIAL = {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln"}
 # Ops of a few ufuncs: {o} is the result's array, {0}, {1} the tensors, {name} static arguments. Only the
 # first line may read tensors unless the op stands in APART, whose result never shares an array with a tensor.
 LINES = {
-    "relu": ("maximum({0}, 0.0, out={o})",),
     "sigmoid": (
         "negative({0}, out={o})",
         "exp({o}, out={o})",
@@ -67,8 +67,11 @@ LINES = {
     "dropout": ("multiply({0}, {1}, out={o})", "multiply({o}, 1.0 / (1.0 - {p}), out={o})"),
     "masked_fill": ("masked({0}, {1}, {value}, {o})",),
     "where": ("select({0}, {1}, {2}, {o})",),
+    WITH_SIGN: ("with_sign(np, {0}, {1}, {o})",),
 }
-APART = frozenset(("masked_fill", "where"))
+APART = frozenset(("masked_fill", "where", WITH_SIGN))
+# Ufuncs that NumPy computes three times as fast with an array as with a number: it gets an array of them.
+SPREAD = frozenset(("maximum", "minimum"))
 _cache: dict[Any, Callable[..., Any]] = {}
 
 
@@ -112,15 +115,16 @@ def masked(x: Any, c: Any, value: Any, out: Any) -> None:
 class Code:
     """A trace as a function of one block.
 
-    run(F, V, O, S, M, W): F raw namespace, W elements in a row, V blocks of the inputs, O blocks of the
-    outputs that are written in full, S and M scratch arrays, floating and bool. Returns the blocks that are
-    to be summed. scratch, masks: how many it needs.
+    run(F, V, O, S, M, K, W): F raw namespace, W elements in a row, V blocks of the inputs, O blocks of the
+    outputs that are written in full, S and M scratch arrays, floating and bool, K arrays of one number each.
+    Returns the blocks that are to be summed. scratch, masks: how many it needs; constants: the numbers.
     """
 
-    __slots__ = ("run", "scratch", "masks", "source")
+    __slots__ = ("run", "scratch", "masks", "constants", "source")
     run: Any
     scratch: int
     masks: int
+    constants: tuple[float, ...]
     source: str
 
 
@@ -132,6 +136,7 @@ class _Writer:
         self.axes = {f"v{i}": a for i, a in enumerate(axes)}
         self.place = {f"v{i}": f"v{i}" for i in range(len(axes))}
         self.lines: list[str] = []
+        self.constants: list[float] = []
         self.scope: dict[str, Any] = {}
         self.free: dict[str, list[str]] = {"s": [], "m": []}
         self.count = {"s": 0, "m": 0}
@@ -156,6 +161,12 @@ class _Writer:
         self.scope[name] = v
         return name
 
+    def constant(self, v: float) -> str:
+        """An array of a number."""
+        if v not in self.constants:
+            self.constants.append(v)
+        return f"k{self.constants.index(v)}"
+
     def load(self, name: str) -> None:
         """A 16-bit input in float32."""
         if self.axes[name] == self.all:
@@ -168,8 +179,17 @@ class _Writer:
 
     def step(self, i: int, name: str, op: Any, args: tuple[Any, ...], statics: dict[str, Any]) -> None:
         """One step of the trace."""
-        texts = [self.operand(a) for a in args]
-        axes = "".join(sorted({c for a in args if isinstance(a, Symbol) for c in self.axes[a.text]}))
+        if op == "relu":
+            op, args = "maximum", (*args, 0.0)
+        form = UFUNCS.get(op) or SPECIAL.get(op) if isinstance(op, str) else None
+        symbols = [a for a in args if isinstance(a, Symbol)]
+        spread = form in SPREAD and any(self.axes[a.text] == self.all for a in symbols)
+        texts = [
+            self.constant(a) if spread and isinstance(a, (int, float)) else self.operand(a) for a in args
+        ]
+        axes = "".join(sorted({c for a in symbols for c in self.axes[a.text]}))
+        if op == WITH_SIGN and axes != self.all:
+            form = "copysign"
         self.axes[name] = axes
         if op == ROW_SUM:
             self.axes[name] = axes.replace("c", "")
@@ -183,7 +203,6 @@ class _Writer:
             return
         dying = [a.text for a in args if isinstance(a, Symbol) and self.last.get(a.text) == i]
         boolean = name in self.trace.boolean
-        form = UFUNCS.get(op) or SPECIAL.get(op) if isinstance(op, str) else None
         lines = (
             (f"{form}({', '.join(texts)}, out={{o}})",)
             if form
@@ -264,13 +283,14 @@ def compiled(
         _unpack("o", sum(full), "O"),
         _unpack("s", w.count["s"], "S"),
         _unpack("m", w.count["m"], "M"),
+        _unpack("k", len(w.constants), "K"),
     ]
     body = [line for line in [*head, *w.lines, *tail] if line] + [
         f"return ({''.join(b + ', ' for b in back)})"
     ]
     code = Code()
-    code.source = "def run(F, V, O, S, M, W):\n" + "\n".join("    " + line for line in body)
-    code.scratch, code.masks = w.count["s"], w.count["m"]
+    code.source = "def run(F, V, O, S, M, K, W):\n" + "\n".join("    " + line for line in body)
+    code.scratch, code.masks, code.constants = w.count["s"], w.count["m"], tuple(w.constants)
     key = (code.source, *((k, id(v)) for k, v in w.scope.items()))
     code.run = _cache.get(key) or compile_source(code.source, "run", _SCOPE | w.scope)
     _cache[key] = code.run
@@ -281,8 +301,8 @@ def _unpack(letter: str, n: int, source: str) -> str:
     return f"{''.join(f'{letter}{i}, ' for i in range(n))} = {source}" if n else ""
 
 
-_SCOPE: dict[str, Any] = {name: getattr(np, name) for name in (*UFUNCS.values(), "copyto")}
-_SCOPE |= {"select": select, "masked": masked}
+_SCOPE: dict[str, Any] = {name: getattr(np, name) for name in (*UFUNCS.values(), "copyto", "copysign")}
+_SCOPE |= {"select": select, "masked": masked, "with_sign": with_sign, "np": np}
 
 
 def _load_special() -> None:

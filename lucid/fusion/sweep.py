@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .body import Body, finished, row_index
+from .body import Body, finished, row_index, text_of
 from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
@@ -110,18 +110,23 @@ class Sweep:
         low = body.dtype.itemsize == 2
         self.work = np.dtype("float32") if low else body.dtype
         axes = {FULL: "c" if self.flat else "cr", ROW: "c", COLUMN: "r", SCALAR: ""}
-        self.code = compiled(
-            body.trace,
-            [
-                axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r"
-                for v, k in zip(body.inputs, body.kinds, strict=True)
-            ],
-            [low and v.dtype == body.dtype for v in body.inputs],
-            axes[FULL],
-            [body.results[i] for i in wanted],
-            [k == FULL for k in self.kinds],
-            not low,
+        given = tuple(
+            axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r"
+            for v, k in zip(body.inputs, body.kinds, strict=True)
         )
+        key = (given, axes[FULL], low, *self.kinds, *map(text_of, (body.results[i] for i in wanted)))
+        code = body.trace.codes.get(key)
+        if code is None:
+            code = body.trace.codes[key] = compiled(
+                body.trace,
+                list(given),
+                [low and v.dtype == body.dtype for v in body.inputs],
+                axes[FULL],
+                [body.results[i] for i in wanted],
+                [k == FULL for k in self.kinds],
+                not low,
+            )
+        self.code = code
         self.outs = [np.empty(body.shape, body.dtype) if k == FULL else None for k in self.kinds]
         self.views = [o.reshape(self._view(FULL)) for o in self.outs if o is not None]
 
@@ -149,6 +154,7 @@ class Sweep:
         code, size = self.code, step if self.flat else step * self.width
         scratch = [np.empty(size, self.work) for _ in range(code.scratch)]
         masks = [np.empty(size, bool) for _ in range(code.masks)]
+        constants = [np.full(size, c, self.work) for c in code.constants]
         shape: Any = None
         with np.errstate(all="ignore"):
             for i in starts:
@@ -156,9 +162,11 @@ class Sweep:
                 if shape is None or shape[0] != j - i:
                     shape = (j - i,) if self.flat else (j - i, self.width)
                     m = (j - i) * (1 if self.flat else self.width)
-                    S, M = ([a[:m].reshape(shape) for a in group] for group in (scratch, masks))
+                    S, M, K = (
+                        [a[:m].reshape(shape) for a in group] for group in (scratch, masks, constants)
+                    )
                 V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
-                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, self.width)
+                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, K, self.width)
                 if found:
                     self._add(found, shape, sums)
         return sums
