@@ -201,8 +201,8 @@ class _Channels:
         for i in starts:
             k = min(self.step, self.samples - i)
             at, gs, m = slice(i, i + k), part[:k], mask[:k]
-            np.less_equal(self.out[at], 0, out=m)
-            select(m, 0, self.g[at], gs)
+            np.greater(self.out[at], 0, out=m)  # false at NaN, as in relu's own path on the CPU
+            select(m, self.g[at], 0, gs)
             yield at, gs, scratch[:k]
 
     def share(self, function: Any) -> list[Any]:

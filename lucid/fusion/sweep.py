@@ -156,6 +156,7 @@ class Sweep:
         masks = [np.empty(size, bool) for _ in range(code.masks)]
         constants = [np.full(size, c, self.work) for c in code.constants]
         shape: Any = None
+        bits = f"i{self.work.itemsize}"
         with np.errstate(all="ignore"):
             for i in starts:
                 j = min(i + step, n)
@@ -166,7 +167,7 @@ class Sweep:
                         [a[:m].reshape(shape) for a in group] for group in (scratch, masks, constants)
                     )
                 V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
-                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, K, self.width)
+                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, K, self.width, bits)
                 if found:
                     self._add(found, shape, sums)
         return sums
