@@ -30,13 +30,17 @@ def grads_behind(node: Any, F: Any, dz: Any, bias: Any) -> list[Any]:
     """
     plan, named = node.plan, values_of(node)
     grads = dict.fromkeys(plan.targets)
+    if bias is not None and "bias" in grads:
+        grads["bias"] = bias
     for formula in plan.formulas_on(F.backend.name):
-        target = formula.targets[0]
-        grads[target] = (
-            bias
-            if bias is not None and target == "bias"
-            else formula.function(F, dz, *[named[n] for n in formula.names])
-        )
+        needs = tuple(t in grads and grads[t] is None for t in formula.targets)
+        if any(needs):
+            args = [needs if name == "needs" else named[name] for name in formula.names]
+            found = formula.function(F, dz, *args)
+            found = found if formula.shared else (found,)
+            for t, one, need in zip(formula.targets, found, needs, strict=True):
+                if need:
+                    grads[t] = one
     return [grads[t] for t in plan.targets]
 
 

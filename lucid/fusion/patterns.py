@@ -32,7 +32,7 @@ MIN_RUN = 2
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row: `chain` of op names, how it runs, from how many elements of its largest saved array, and where.
+    """One row: `chain` of op names, how it runs, from how many elements of its largest array, and where.
 
     min_size: a number, or one per device; of the node at position `sized_by` alone, where that is given.
     devices: on which devices.
