@@ -56,6 +56,7 @@ def softmax(sim, dtype, odd):
         x[0, 0] = -np.inf
         for name in ("softmax", "log_softmax"):
             calls.softmax_backward(sim, name, g, calls.softmax(sim, name, x))
+        calls.softmax_backward_inplace(sim, device(g), calls.softmax(sim, "softmax", x))
 
 
 def softmax_columns(sim, dtype, odd):
