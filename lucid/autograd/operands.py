@@ -134,7 +134,7 @@ def _unlike_annotations(op: Op, statics: tuple[Any, ...]) -> str | None:
     """Which static argument is not of its type, or None."""
     values = dict(zip(op.statics, statics, strict=True))
     for p in op.parameters:
-        kinds, word = _STATICS.get(p.annotation, (object, ""))
+        kinds, word = _STATICS.get(str(p.annotation), (object, ""))
         if p.name in values and not isinstance(values[p.name], kinds):
             return f"{p.name} must be {word}, got {describe(values[p.name])}"
     return None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.inplace import check_writable, write
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..storage.backend import backend_of
@@ -31,10 +32,7 @@ def shape_of(name: str, size: tuple[Any, ...]) -> Shape:
 
 def given(out: Any, result: Tensor, name: str) -> Tensor:
     """`out` with `result` written into it; `result` when out is None."""
-    if out is None:
-        return result
-    check_writable(out, name)
-    return write(out, result, name)
+    return result if out is None else written(name, out, lambda: result, (), {})
 
 
 def _check_number(name: str, value: Any) -> None:
@@ -226,12 +224,13 @@ def arange(
     wanted = (int64 if whole else get_default_dtype()) if dtype is None else as_dtype(dtype)
     n = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
     backend = backend_of(device if out is None else out.device)
-    array = backend.xp.arange(n, dtype="int64" if whole else "float64")
-    if step != 1:
-        array *= step
-    if start:
-        array += start
-    array = backend.quietly(array.astype, wanted, copy=False)
+    with backend.guard():
+        array = backend.xp.arange(n, dtype="int64" if whole else "float64")
+        if step != 1:
+            array *= step
+        if start:
+            array += start
+        array = backend.quietly(array.astype, wanted, copy=False)
     return given(out, _wrap(array, backend, requires_grad), "arange")
 
 

@@ -10,7 +10,7 @@ from ..errors import DtypeError, ShapeError
 from ..storage.backend import backend_of
 from ..storage.dtype import COMPLEX_OF, as_dtype, get_default_dtype
 from ..tensor import Tensor, _wrap
-from .registry import public
+from .registry import on_its_device, public
 
 Sizes = Sequence[int] | None
 Dims = int | Sequence[int] | None
@@ -456,6 +456,7 @@ def stft(
 
 
 @public(method=True)
+@on_its_device
 def istft(
     x: Tensor,
     n_fft: int,

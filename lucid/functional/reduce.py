@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from ..autograd.inplace import method as in_place
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named, normalize_dim
@@ -340,7 +341,7 @@ def corrcoef(x: Tensor) -> Tensor:
 
 @public(method=True)
 @numpy_names
-def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: None = None,
+def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: Any = None,
          dtype: Any = None) -> Tensor:
     """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0, "fro" (2) or "nuc" (singular values).
 
@@ -352,7 +353,7 @@ def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out:
     tensor([5., 1.])
     """
     if out is not None:
-        raise DtypeError("norm: out= is not supported; assign the result")
+        return written("norm", out, norm, (x, p, dim, keepdim), {"dtype": dtype})
     x = _cast(x, dtype)
     if p == "nuc":
         linalg: Any = importlib.import_module("lucid.linalg")

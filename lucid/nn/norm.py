@@ -73,16 +73,22 @@ class _BatchNorm(_NormBase):
             raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels (dimension 1), "
                              f"got shape {tuple(input.shape)}")
 
-    def forward(self, input: Tensor) -> Tensor:
-        self._check(input)
+    def _count(self) -> float:
+        """The share of this batch in the running statistics; in training, counts it."""
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             counter = self.num_batches_tracked.storage
-            counter.array += 1
+            with counter.backend.guard():
+                counter.array += 1
             counter.version += 1
             if self.momentum is None:
                 # The cumulative average (reads the counter back from the device).
                 momentum = 1.0 / float(counter.array)
+        return momentum
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        momentum = self._count()
         from_batch = self.training or (self.running_mean is None and self.running_var is None)
         tracked = not self.training or self.track_running_stats
         return F.batch_norm(input, self.running_mean if tracked else None,
@@ -126,17 +132,6 @@ class BatchNorm3d(_BatchNorm):
     """
 
     dims = (5,)
-
-
-class SyncBatchNorm(_BatchNorm):
-    """Batch norm of one process: the same as BatchNorm in any number of dimensions.
-
-    >>> import lucid
-    >>> lucid.nn.SyncBatchNorm(3)(lucid.ones(2, 3, 4)).shape
-    (2, 3, 4)
-    """
-
-    dims = (2, 3, 4, 5)
 
 
 class _InstanceNorm(_NormBase):

@@ -113,7 +113,7 @@ prelu_kernel.grad(x=lambda F, g, x, weight: F.within(x, g, weight * g, 0.0, math
                   weight=lambda F, g, x: F.within(x, 0.0, x * g, 0.0, math.inf))
 
 
-@composite(method=True,
+@composite(method=True, amp="low",
     samples=[Sample((2, 3, 4), A((3,), low=0.1, high=0.5), avoid=(0.0,)),
              Sample((5,), A((1,), low=0.1, high=0.5), avoid=(0.0,))])
 def prelu(F, x, weight):

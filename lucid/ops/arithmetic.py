@@ -395,6 +395,27 @@ def imag(xp, x):
 imag.grad(x=lambda F, g: g * 1j)
 
 
+_PARTS = [Sample(A(n, dtype="complex128")) for n in ((2, 3), (), (0, 2))]
+
+
+@op(view=True, public=False, samples=_PARTS, reference="numpy:real")
+def real_view(xp, x):
+    """The real parts of a complex array in its memory. Formulas use `real`, whose result lies dense."""
+    return x.real
+
+
+real_view.grad(x=lambda F, g, x_dtype: F.cast(g, x_dtype))
+
+
+@op(view=True, public=False, samples=_PARTS, reference="numpy:imag")
+def imag_view(xp, x):
+    """The imaginary parts of a complex array in its memory."""
+    return x.imag
+
+
+imag_view.grad(x=lambda F, g: g * 1j)
+
+
 @op(pointwise=True, public=False, dtype="promote", samples=[Sample((2, 3), (2, 3))])
 def complex(xp, x, y):
     """x + iy, complex."""

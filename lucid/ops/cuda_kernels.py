@@ -165,17 +165,6 @@ OPS["seeded_dropout"].accelerate("cuda", _seeded_dropout)
 OPS["philox_mask"].accelerate("cuda", _philox_mask)
 
 
-# ---- linear: the bias gradient ----
-
-
-def _linear_bias(F, g):
-    total = attempt(calls.column_sum, launch_for(g) if g.ndim > 1 else None, g)
-    return OPS["linear"].formulas["bias"].function(F, g) if total is None else total
-
-
-OPS["linear"].accelerate("cuda", None, {"bias": _linear_bias})
-
-
 # ---- rows ----
 
 

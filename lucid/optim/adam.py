@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..kernel.multi_tensor import adam_numbers
 from . import rules
-from .optimizer import Elementwise, Params, bias_correction, in_range
+from .elementwise import Elementwise, Kernel
+from .optimizer import Params, bias_correction, in_range
 
 _Rule = tuple[Any, tuple[float, ...], tuple[Any, ...], float]
 
 
 class _Moments(Elementwise):
-    """Shared by the family: the state "exp_avg", "exp_avg_sq", and checks of lr, betas, eps, weight_decay."""
+    """Shared by the family: the state "exp_avg", "exp_avg_sq", checks of lr, betas, eps, weight_decay, and
+    weight decay in the gradient or apart from it.
+    """
 
     def _check_options(self, group: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
@@ -27,13 +31,21 @@ class _Moments(Elementwise):
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
         return "exp_avg", "exp_avg_sq"
 
+    @staticmethod
+    def _decay(group: dict[str, Any]) -> tuple[bool, float, float]:
+        """(whether p shrinks by itself, its factor then, the weight of p in the gradient)."""
+        decay = group["weight_decay"]
+        decoupled = bool(decay) and group["decoupled_weight_decay"]
+        return decoupled, 1.0 - group["lr"] * decay, 0.0 if decoupled else decay
+
 
 class Adam(_Moments):
     """p -= lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) (Kingma and Ba 2015, arXiv:1412.6980).
 
     m, v: running means of g and g^2 with factors `betas`. weight_decay is added to the gradient;
-    `decoupled_weight_decay=True` makes it AdamW. amsgrad: the largest v so far (Reddi et al. 2018). Raises
-    ShapeError for options out of their range.
+    `decoupled_weight_decay=True` makes it AdamW. amsgrad: the largest v so far (Reddi et al. 2018). On CUDA
+    one launch steps all parameters of a dtype (see `Optimizer` for fused, foreach, capturable,
+    differentiable). Raises ShapeError for options out of their range.
 
     >>> import lucid
     >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
@@ -42,6 +54,8 @@ class Adam(_Moments):
     >>> w
     tensor([ 0.9, -1.9], requires_grad=True)
     """
+
+    _captured = True
 
     def __init__(
         self,
@@ -52,12 +66,13 @@ class Adam(_Moments):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         *,
-        maximize: bool = False,
         foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        # foreach and fused are accepted for PyTorch's scripts: there is one implementation.
         super().__init__(
             params,
             dict(
@@ -67,32 +82,30 @@ class Adam(_Moments):
                 weight_decay=weight_decay,
                 amsgrad=amsgrad,
                 maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+                fused=fused,
                 decoupled_weight_decay=decoupled_weight_decay,
             ),
         )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+        return "exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else None
+
+    def _kernel(self, group: dict[str, Any]) -> Kernel:
+        name = "adamw" if group["decoupled_weight_decay"] else "adam"
+        options = (group[o] for o in ("eps", "weight_decay", "maximize"))
+        numbers = adam_numbers(group["lr"], *group["betas"], *options)
+        return f"{name}_amsgrad" if group["amsgrad"] else name, numbers
 
     def _rule(self, group: dict[str, Any], state: dict[str, Any]) -> _Rule:
-        (beta1, beta2), lr, step = group["betas"], group["lr"], state["step"]
+        (beta1, beta2), step = group["betas"], state["step"]
         root = math.sqrt(bias_correction(beta2, step))
-        decay = group["weight_decay"]
-        decoupled = bool(decay) and group["decoupled_weight_decay"]
-        numbers = (
-            lr * root / bias_correction(beta1, step),
-            1.0 - beta1,
-            beta2,
-            1.0 - beta2,
-            group["eps"] * root,
-            1.0 - lr * decay,
-        )
-        return (
-            rules.amsgrad if group["amsgrad"] else rules.adam,
-            numbers,
-            (decoupled,),
-            0.0 if decoupled else decay,
-        )
+        decoupled, shrink, decay = self._decay(group)
+        size = group["lr"] * root / bias_correction(beta1, step)
+        numbers = (size, 1.0 - beta1, beta2, 1.0 - beta2, group["eps"] * root, shrink)
+        return rules.adam, numbers, (decoupled,), decay
 
 
 class AdamW(Adam):
@@ -119,10 +132,23 @@ class AdamW(Adam):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
         super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
         )
 
 
@@ -153,7 +179,10 @@ class NAdam(_Moments):
         momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -165,6 +194,9 @@ class NAdam(_Moments):
                 momentum_decay=momentum_decay,
                 decoupled_weight_decay=decoupled_weight_decay,
                 maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
             ),
         )
 
@@ -176,8 +208,7 @@ class NAdam(_Moments):
         mu, mu_next = (beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1))
         product = state["mu_product"] = state["mu_product"] * mu
         root = math.sqrt(bias_correction(beta2, step))
-        decay = group["weight_decay"]
-        decoupled = bool(decay) and group["decoupled_weight_decay"]
+        decoupled, shrink, decay = self._decay(group)
         numbers = (
             lr * root * (1.0 - mu) / (1.0 - product),
             lr * root * mu_next / (1.0 - product * mu_next),
@@ -185,9 +216,9 @@ class NAdam(_Moments):
             beta2,
             1.0 - beta2,
             group["eps"] * root,
-            1.0 - lr * decay,
+            shrink,
         )
-        return rules.nadam, numbers, (decoupled,), 0.0 if decoupled else decay
+        return rules.nadam, numbers, (decoupled,), decay
 
 
 class RAdam(_Moments):
@@ -213,7 +244,10 @@ class RAdam(_Moments):
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = False,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -224,6 +258,9 @@ class RAdam(_Moments):
                 weight_decay=weight_decay,
                 decoupled_weight_decay=decoupled_weight_decay,
                 maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
             ),
         )
 
@@ -237,10 +274,9 @@ class RAdam(_Moments):
             size *= math.sqrt(
                 (rho - 4.0) * (rho - 2.0) * limit / ((limit - 4.0) * (limit - 2.0) * rho) * correction
             )
-        decay = group["weight_decay"]
-        decoupled = bool(decay) and group["decoupled_weight_decay"]
-        numbers = (size, 1.0 - beta1, beta2, 1.0 - beta2, group["eps"], 1.0 - lr * decay)
-        return rules.radam, numbers, (decoupled, rho > 5.0), 0.0 if decoupled else decay
+        decoupled, shrink, decay = self._decay(group)
+        numbers = (size, 1.0 - beta1, beta2, 1.0 - beta2, group["eps"], shrink)
+        return rules.radam, numbers, (decoupled, rho > 5.0), decay
 
 
 class Adamax(_Moments):
@@ -263,11 +299,24 @@ class Adamax(_Moments):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
     ) -> None:
         super().__init__(
-            params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
+            params,
+            dict(
+                lr=lr,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
         )
 
     def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:

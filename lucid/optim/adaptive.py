@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import rules
-from .optimizer import Elementwise, Params, in_range
+from .elementwise import Elementwise
+from .optimizer import Params, in_range
 
 _Rule = tuple[Any, tuple[float, ...], tuple[Any, ...], float]
 
@@ -33,8 +34,10 @@ class RMSprop(Elementwise):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -46,6 +49,9 @@ class RMSprop(Elementwise):
                 centered=centered,
                 weight_decay=weight_decay,
                 maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
             ),
         )
 
@@ -99,8 +105,11 @@ class Adagrad(Elementwise):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -111,6 +120,9 @@ class Adagrad(Elementwise):
                 weight_decay=weight_decay,
                 initial_accumulator_value=initial_accumulator_value,
                 maximize=maximize,
+                foreach=foreach,
+                differentiable=differentiable,
+                fused=fused,
             ),
         )
 
@@ -160,10 +172,25 @@ class Adadelta(Elementwise):
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
+        foreach: bool | None = None,
         *,
+        capturable: bool = False,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
-        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                rho=rho,
+                eps=eps,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         in_range(

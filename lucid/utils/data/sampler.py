@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
@@ -208,7 +209,7 @@ class DistributedSampler(Sampler):
 
     The order of an epoch depends on seed + epoch: call `set_epoch` before each. All shares have equal length:
     indices are repeated from the start, or with drop_last left out at the end. num_replicas and rank:
-    WORLD_SIZE and RANK of the environment when None.
+    those of the process group when None, without one WORLD_SIZE and RANK of the environment.
 
     >>> import lucid
     >>> list(lucid.utils.data.DistributedSampler(range(6), num_replicas=2, rank=1, shuffle=False))
@@ -224,6 +225,10 @@ class DistributedSampler(Sampler):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
+        dist = sys.modules.get("lucid.distributed")  # who has not imported it has no process group
+        if dist is not None and dist.is_initialized():
+            num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
+            rank = dist.get_rank() if rank is None else rank
         num_replicas = int(os.environ.get("WORLD_SIZE", 1)) if num_replicas is None else num_replicas
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         if not 0 <= rank < num_replicas:
