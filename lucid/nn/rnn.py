@@ -265,7 +265,9 @@ def _lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return RECORDED.sigmoid(o) * RECORDED.tanh(c), c
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
+    """What the cells share: weights [gates * hidden_size, ...] and biases."""
+
     gates: ClassVar[int]
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
@@ -302,7 +304,7 @@ class _Cell(Module):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of RNN: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid
@@ -325,7 +327,7 @@ class RNNCell(_Cell):
                                              + F.linear(h, self.weight_hh, self.bias_hh))
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of LSTM: [N, I], (h, c) -> (h, c), each [N, H]; zeros when absent.
 
     Raises ShapeError for inputs that do not fit.
@@ -344,7 +346,7 @@ class LSTMCell(_Cell):
                           + F.linear(h, self.weight_hh, self.bias_hh), c)
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of GRU: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid
