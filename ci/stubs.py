@@ -371,10 +371,10 @@ def tensor_methods(functions: Functions) -> str:
                 "",
                 *sorted(imports),
                 "from ._ops import Operand as _Operand",
-                "from .autograd.impl import TensorImpl",
+                "from .autograd.facts import TensorFacts",
                 "from .tensor import Tensor",
                 "",
-                "class TensorMethods(TensorImpl):",
+                "class TensorMethods(TensorFacts):",
                 *lines,
             ]
         )
@@ -384,7 +384,7 @@ def tensor_methods(functions: Functions) -> str:
 
 def own_names() -> set[str]:
     """The names that the source of the class `Tensor` defines itself."""
-    names = {"__module__", "__doc__", "__dict__", "__weakref__"}
+    names = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__"}
     for node in ast.parse((ROOT / "lucid/tensor.py").read_text()).body:
         if isinstance(node, ast.ClassDef) and node.name == "Tensor":
             for statement in node.body:

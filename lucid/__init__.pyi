@@ -97,6 +97,7 @@ from ._functions import LongTensor as LongTensor
 from ._functions import adaptive_max_pool1d as adaptive_max_pool1d
 from . import _functions as _functions
 from ._functions import as_strided_scatter as as_strided_scatter
+from ._functions import bernoulli as bernoulli
 from ._functions import celu_ as celu_
 from ._functions import chunk as chunk
 from ._functions import cosine_similarity as cosine_similarity
@@ -105,8 +106,11 @@ from ._functions import dist as dist
 from ._functions import empty_like as empty_like
 from ._functions import index_fill as index_fill
 from ._functions import index_put as index_put
+from ._functions import istft as istft
 from ._functions import max_pool1d_with_indices as max_pool1d_with_indices
+from ._functions import multinomial as multinomial
 from ._functions import norm as norm
+from ._functions import normal as normal
 from ._functions import ones_like as ones_like
 from ._functions import pairwise_distance as pairwise_distance
 from ._functions import relu_ as relu_
@@ -310,7 +314,6 @@ from .functional.diagonal import tril_indices as tril_indices
 from .functional.diagonal import triu_indices as triu_indices
 from .functional import dropout as _dropout
 from .functional import embedding as _embedding
-from .functional.fft import istft as istft
 from .functional.fft import stft as stft
 from .functional.index import argwhere as argwhere
 from .functional.index import masked_fill as masked_fill
@@ -360,9 +363,6 @@ from .functional.products import einsum as einsum
 from .functional.products import pdist as pdist
 from .functional.products import spmm as spmm
 from .functional.products import tensordot as tensordot
-from .functional.random import bernoulli as bernoulli
-from .functional.random import multinomial as multinomial
-from .functional.random import normal as normal
 from .functional.random import poisson as poisson
 from .functional.random import rand as rand
 from .functional.random import rand_like as rand_like

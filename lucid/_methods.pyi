@@ -20,15 +20,14 @@ from .functional import order as _order
 from .functional import pointwise as _pointwise
 from .functional import products as _products
 from .functional import protocols as _protocols
-from .functional import random as _random
 from .functional import reduce as _reduce
 from .functional import shape as _shape
 from .functional import shared as _shared
 from ._ops import Operand as _Operand
-from .autograd.impl import TensorImpl
+from .autograd.facts import TensorFacts
 from .tensor import Tensor
 
-class TensorMethods(TensorImpl):
+class TensorMethods(TensorFacts):
     @property
     def H(self) -> Tensor:
         """The conjugate transpose of a matrix."""
@@ -138,8 +137,8 @@ class TensorMethods(TensorImpl):
     atanh = _ops.atanh
     atanh_ = _ops.atanh
     baddbmm = _ops.baddbmm
-    bernoulli = _random.bernoulli
-    bernoulli_ = _random.bernoulli_
+    bernoulli = _functions.bernoulli
+    bernoulli_ = _functions.bernoulli_
     def bfloat16(self) -> Tensor:
         """The tensor in bfloat16; itself when it has that dtype already."""
     bincount = _ops.bincount
@@ -161,7 +160,7 @@ class TensorMethods(TensorImpl):
     broadcast_to = _shape.broadcast_to
     def byte(self) -> Tensor:
         """The tensor in uint8; itself when it has that dtype already."""
-    cauchy_ = _random.cauchy_
+    cauchy_ = _functions.cauchy_
     def cdouble(self) -> Tensor:
         """The tensor in complex128; itself when it has that dtype already."""
     ceil = _ops.ceil
@@ -239,7 +238,7 @@ class TensorMethods(TensorImpl):
     expand_as = _shape.expand_as
     expm1 = _ops.expm1
     expm1_ = _ops.expm1
-    exponential_ = _random.exponential_
+    exponential_ = _functions.exponential_
     fill_ = _creation.fill_
     fix = _ops.trunc
     fix_ = _ops.trunc
@@ -267,7 +266,7 @@ class TensorMethods(TensorImpl):
     gcd_ = _ops.gcd
     ge = _ops.ge
     ge_ = _ops.ge
-    geometric_ = _random.geometric_
+    geometric_ = _functions.geometric_
     ger = _ops.ger
     greater = _ops.gt
     greater_ = _ops.gt
@@ -316,7 +315,7 @@ class TensorMethods(TensorImpl):
     isneginf = _ops.isneginf
     isposinf = _ops.isposinf
     isreal = _ops.isreal
-    istft = _fft.istft
+    istft = _functions.istft
     kron = _join.kron
     kthvalue = _functions.kthvalue
     lcm = _ops.lcm
@@ -343,7 +342,7 @@ class TensorMethods(TensorImpl):
     log2 = _ops.log2
     log2_ = _ops.log2
     log_ = _ops.log
-    log_normal_ = _random.log_normal_
+    log_normal_ = _functions.log_normal_
     log_softmax = _norm.log_softmax_
     logaddexp = _ops.logaddexp
     logaddexp2 = _ops.logaddexp2
@@ -393,7 +392,7 @@ class TensorMethods(TensorImpl):
     msort = _order.msort
     mul = _ops.mul
     mul_ = _ops.mul
-    multinomial = _random.multinomial
+    multinomial = _functions.multinomial
     multiply = _ops.mul
     multiply_ = _ops.mul
     mv = _ops.mv
@@ -421,7 +420,7 @@ class TensorMethods(TensorImpl):
     nextafter_ = _ops.nextafter
     nonzero = _index.nonzero
     norm = _functions.norm
-    normal_ = _random.normal_
+    normal_ = _functions.normal_
     not_equal = _ops.ne
     not_equal_ = _ops.ne
     orgqr = _decompositions.householder_product
@@ -442,7 +441,7 @@ class TensorMethods(TensorImpl):
     quantile = _functions.quantile
     rad2deg = _ops.rad2deg
     rad2deg_ = _ops.rad2deg
-    random_ = _random.random_
+    random_ = _functions.random_
     ravel = _shape.ravel
     @property
     def real(self) -> Tensor:
@@ -545,7 +544,7 @@ class TensorMethods(TensorImpl):
     unbind = _functions.unbind
     unflatten = _shape.unflatten
     unfold = _ops.unfold_windows
-    uniform_ = _random.uniform_
+    uniform_ = _functions.uniform_
     unique = _functions.unique
     unique_consecutive = _functions.unique_consecutive
     unsafe_chunk = _functions.chunk

@@ -166,7 +166,12 @@ def _set_precision(precision: str) -> None:
 
 def set_float32_matmul_precision(precision: str) -> None:
     """Nothing; "highest" computes products of float32 matrices in float32, "high" may use TF32 on CUDA,
-    "medium" also parts in bfloat16 (with cublaslt; in cublas it is "high"). The CPU does not change.
+    "medium" also parts in bfloat16 (with cublaslt; in cublas it is "high").
+
+    The CPU does not change. Raises ValueError for another word.
+
+    >>> import lucid
+    >>> lucid.set_float32_matmul_precision("highest")
     """
     if precision not in PRECISIONS:
         raise ValueError(
@@ -176,24 +181,35 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """ "highest", "high" or "medium"."""
+    """The precision of float32 matrix products: "highest", "high" or "medium".
+
+    >>> import lucid
+    >>> lucid.get_float32_matmul_precision()
+    'highest'
+    """
     return products.precision()
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Nothing; with False, sums by index on CUDA (the backward passes of indexing and embeddings,
-    `index_add`, `scatter_add`, ...) are atomic additions, which need no sort and differ in the last place
-    from run to run.
+    """Nothing; sums by index on CUDA have a fixed order from now on, or with False none.
 
-    The default is True: two runs give the same bits. warn_only is PyTorch's and has no effect.
+    Then they (the backward passes of indexing and embeddings, `index_add`, `scatter_add`, ...) are atomic
+    additions, which need no sort and differ in the last place from run to run. The default is True: two runs
+    give the same bits. warn_only is PyTorch's and has no effect.
 
-    >>> use_deterministic_algorithms(True)
-    >>> are_deterministic_algorithms_enabled()
+    >>> import lucid
+    >>> lucid.use_deterministic_algorithms(True)
+    >>> lucid.are_deterministic_algorithms_enabled()
     True
     """
     fixed_order(bool(mode))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether sums by index have a fixed order on CUDA, as by default."""
+    """Whether sums by index have a fixed order on CUDA, as by default.
+
+    >>> import lucid
+    >>> lucid.are_deterministic_algorithms_enabled()
+    True
+    """
     return fixed_order()

@@ -67,8 +67,7 @@ class _OnDevice:
 
 
 class GradScaler:
-    """Scales the loss, unscales the gradients once before the step, and skips the step when one of them is
-    inf or nan.
+    """Scales the loss, unscales the gradients before the step, and skips a step with inf or nan.
 
     init_scale: the first factor. After a skipped step it is multiplied by backoff_factor, after
     growth_interval good ones in a row by growth_factor. Powers of two keep the gradients exact. With
@@ -80,7 +79,7 @@ class GradScaler:
 
     >>> import lucid
     >>> model = lucid.nn.Linear(2, 1)
-    >>> optimizer, scaler = lucid.optim.SGD(model.parameters(), lr=0.1), GradScaler("cpu")
+    >>> optimizer, scaler = lucid.optim.SGD(model.parameters(), lr=0.1), lucid.amp.GradScaler("cpu")
     >>> loss = model(lucid.ones(4, 2)).sum()
     >>> scaler.scale(loss).backward()
     >>> scaler.step(optimizer); scaler.update()

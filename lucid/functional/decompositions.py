@@ -186,7 +186,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """
     check_matrix("linalg.householder_product", A, square=False)
     m, n = A.shape[-2:]
-    if m < n or tau.shape[-1] > n:
+    if m < n or not tau.ndim or tau.shape[-1] > n:
         raise ShapeError(
             "linalg.householder_product: expected A [..., m, n] and tau [..., k] with m >= n >= k, got "
             f"{A.shape} and {tau.shape}"
@@ -219,6 +219,8 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: b
     """
     check_matrix("ormqr", x, square=False)
     check_matrix("ormqr", other, square=False)
+    if tau.shape[-1:] != x.shape[-1:]:
+        raise ShapeError(f"ormqr: expected tau [..., k] for x [..., m, k], got {tau.shape} and {x.shape}")
     if left:
         return _reflect(x, tau, other, transpose)
     return mH(_reflect(x, tau, mH(other), not transpose))

@@ -390,6 +390,7 @@ def pinv(
     tensor([[0.5, 0. ],
             [0. , 0. ]])
     """
+    check_matrix("linalg.pinv", A, square=False)
     rtol = rcond if rtol is None else rtol
     if rtol is None:
         rtol = _rtol(A) if not atol else 0.0

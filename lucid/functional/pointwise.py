@@ -213,7 +213,7 @@ def allclose(x: Tensor, y: Tensor, rtol: builtins.float = 1e-5, atol: builtins.f
     >>> lucid.allclose(lucid.tensor([1.0]), lucid.tensor([1.000001]))
     True
     """
-    return builtins.bool(F.isclose(x, y, rtol, atol, equal_nan).storage.array.all())
+    return builtins.bool(F.all(F.isclose(x, y, rtol, atol, equal_nan)).array)
 
 
 @public(method=True)
@@ -224,7 +224,7 @@ def equal(x: Tensor, y: Tensor) -> builtins.bool:
     >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1, 2]))
     True
     """
-    return x.shape == y.shape and builtins.bool(F.eq(x, y).storage.array.all())
+    return x.shape == y.shape and builtins.bool(F.all(F.eq(x, y)).array)
 
 
 # ---- second names ----

@@ -145,7 +145,7 @@ def _extremum(x: Tensor, dim: Any, keepdim: bool, full: Any, along: Any, binary:
         return full(x, None, keepdim)
     if isinstance(dim, Tensor):
         return binary(x, dim)
-    return ValuesIndices(*along(x, int(dim), keepdim))
+    return ValuesIndices(*along(x, dim, keepdim))
 
 
 @public(method=True)
@@ -525,7 +525,7 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
     if q.ndim > 1 or q.dtype != x.dtype:
         raise ShapeError(f"{name}: expected q of at most 1 dimension and dtype {x.dtype.name}, got "
                          f"{q.dtype.name}{list(q.shape)}")
-    if bool(((q.array < 0) | (q.array > 1)).any()):
+    if not bool(((q.array >= 0) & (q.array <= 1)).all()):
         raise ShapeError(f"{name}: expected 0 <= q <= 1, got {q.detach()}")
     whole = dim is None or not x.ndim
     dim = None if whole else normalize_dim(name, dim, x.ndim)  # type: ignore[arg-type]

@@ -269,7 +269,8 @@ def _text(result: Any) -> str:
 
 def run(body: Body, F: Any) -> list[Any]:
     """The arrays of a body's outputs: one launch, and a small one where sums are finished."""
-    return finished(body, lambda b, wanted: _launch(b, wanted, F), F)
+    with F.backend.guard():
+        return finished(body, lambda b, wanted: _launch(b, wanted, F), F)
 
 
 def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:

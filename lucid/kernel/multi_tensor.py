@@ -221,7 +221,7 @@ class MultiTensor:
             # An empty array may have address 0, which would say that there is no gradient.
             key.append(address(g) or 1)
         table = _tables_of(self.launch).addresses(self.launch, tuple(key))
-        self._send(numbers)
+        self.send(numbers)
         self.launch(
             self.name,
             (self._blocks,),
@@ -233,7 +233,8 @@ class MultiTensor:
             lines=len(numbers),
         )
 
-    def _send(self, numbers: Sequence[list[float]]) -> None:
+    def send(self, numbers: Sequence[list[float]]) -> None:
+        """Nothing; the numbers of the next launch, also of one that is replayed, are these."""
         if numbers == self._sent:
             return
         lines = self.launch.upload(np.array(numbers, self._wide).reshape(-1))

@@ -98,7 +98,7 @@ class Sequential(_Numbered):
     """Applies its modules one after the other. Takes modules, or one dictionary of named modules.
 
     >>> import lucid
-    >>> model = Sequential(lucid.nn.Linear(4, 3), lucid.nn.ReLU(), lucid.nn.Linear(3, 2))
+    >>> model = lucid.nn.Sequential(lucid.nn.Linear(4, 3), lucid.nn.ReLU(), lucid.nn.Linear(3, 2))
     >>> model(lucid.zeros(5, 4)).shape
     (5, 2)
     """

@@ -78,7 +78,8 @@ class _BatchNorm(_NormBase):
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             counter = self.num_batches_tracked.storage
-            counter.array += 1
+            with counter.backend.guard():
+                counter.array += 1
             counter.version += 1
             if self.momentum is None:
                 # The cumulative average (reads the counter back from the device).

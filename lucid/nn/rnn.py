@@ -99,8 +99,9 @@ class RNNBase(Module):
             # Longest first, as packed; the states are put in that order too.
             x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
             backend = x.storage.backend
-            steps = backend.xp.arange(x.shape[0])[:, None]
-            mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
+            with backend.guard():
+                steps = backend.xp.arange(x.shape[0])[:, None]
+                mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
             single = False
         else:
             if input.ndim not in (2, 3):
@@ -111,6 +112,10 @@ class RNNBase(Module):
         if x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__}: expected {self.input_size} features, got shape "
                              f"{tuple(x.shape)}")
+        if not x.shape[0]:
+            raise ShapeError(
+                f"{type(self).__name__}: expected at least one step, got shape {tuple(input.shape)}"
+            )
         states = self._first_states(x, hx, single, None if packed is None else packed.sorted_indices)
         result, last = self._walk(x, states, mask)
         order = None if packed is None else packed.unsorted_indices
@@ -129,7 +134,10 @@ class RNNBase(Module):
         sizes = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.mode == "LSTM" else [])
         if hx is None:
             return [_wrap(backend.xp.zeros((rows, n, size), dtype=x.dtype), backend) for size in sizes]
-        given = list(hx) if self.mode == "LSTM" else [hx]
+        given = list(hx) if self.mode == "LSTM" and isinstance(hx, (tuple, list)) else [hx]
+        if len(given) != len(sizes) or not all(isinstance(h, Tensor) for h in given):
+            what = "a pair (h, c) of tensors" if self.mode == "LSTM" else "one tensor h"
+            raise ShapeError(f"{type(self).__name__}: the initial state is {what}, got {type(hx).__name__}")
         given = [h.unsqueeze(1) for h in given] if single else given
         for h, size in zip(given, sizes, strict=True):
             if h.shape != (rows, n, size):
@@ -174,7 +182,7 @@ class RNN(RNNBase):
     x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n).
 
     >>> import lucid
-    >>> out, h = RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
+    >>> out, h = lucid.nn.RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
     >>> out.shape, h.shape
     ((2, 4, 5), (1, 2, 5))
     """
@@ -201,7 +209,7 @@ class LSTM(RNNBase):
     x [T, N, I], (h, c) -> (output [T, N, H], (h_n, c_n)).
 
     >>> import lucid
-    >>> out, (h, c) = LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
+    >>> out, (h, c) = lucid.nn.LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
     >>> out.shape, h.shape
     ((4, 2, 10), (4, 2, 5))
     """
@@ -301,7 +309,9 @@ class RNNCellBase(Module):
         return h
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        text = f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        kind = self.__dict__.get("nonlinearity", "tanh")
+        return text if kind == "tanh" else f"{text}, nonlinearity={kind}"
 
 
 class RNNCell(RNNCellBase):
@@ -341,6 +351,8 @@ class LSTMCell(RNNCellBase):
     gates = 4
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
+            raise ShapeError(f"LSTMCell: the state is a pair (h, c) of tensors, got {type(hx).__name__}")
         h, c = (self._state(input, s) for s in (hx or (None, None)))
         return _lstm_step(F.linear(input, self.weight_ih, self.bias_ih)
                           + F.linear(h, self.weight_hh, self.bias_hh), c)

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ..errors import ShapeError
-from .common import check_tensors, normalize_dim
+from .common import check_tensors, need_order, normalize_dim
 from .pointwise import like, wide
 from .registry import A, Sample, composite, op
 from .special import call
@@ -71,6 +71,7 @@ within.grad(x=lambda F, g, x: F.zeros_like(x), v=lambda F, g, x, low, high: F.wi
 @op(pointwise=True, public=False, samples=[Sample((3, 4), avoid=(0.0, 6.0))])
 def relu6(xp, x):
     """x held between 0 and 6; derivative 0 at both bounds."""
+    need_order("relu6", x)
     return xp.minimum(xp.maximum(x, 0), 6)
 
 
@@ -81,6 +82,7 @@ relu6.grad(x=lambda F, g, x: F.within(x, g, 0.0, 0.0, 6.0))
     samples=[Sample((3, 4), avoid=(-1.0, 1.0)), Sample((3, 4), -0.5, 2.0, avoid=(-0.5, 2.0))])
 def hardtanh(xp, x, min_val: float = -1.0, max_val: float = 1.0):
     """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+    need_order("hardtanh", x)
     return like(xp.minimum(xp.maximum(x, min_val), max_val), x)
 
 
@@ -92,6 +94,7 @@ hardtanh.grad(x=lambda F, g, x, min_val, max_val: F.within(x, g, 0.0, min_val, m
              Sample((3, 4), 1.5, avoid=(0.0,))])
 def leaky_relu(xp, x, negative_slope: float = 0.01):
     """x where x > 0, else negative_slope x."""
+    need_order("leaky_relu", x)
     y = like(x * negative_slope, x)
     return xp.maximum(x, y) if negative_slope <= 1 else xp.minimum(x, y)
 
@@ -102,6 +105,7 @@ leaky_relu.grad(x=lambda F, g, x, negative_slope: F.within(x, g, g * negative_sl
 @op(dtype="promote", pointwise=True, public=False, samples=[Sample((3, 4), (4,), avoid=(0.0,))])
 def prelu_kernel(xp, x, weight):
     """x where x > 0, else weight x, with broadcasting."""
+    need_order("prelu", x)
     return xp.where(x > 0, x, weight * x)
 
 
@@ -138,6 +142,7 @@ def threshold(xp, x, threshold: float, value: float):
     >>> lucid.threshold(lucid.tensor([0.0, 0.5, 2.0]), 0.5, 20.0)
     tensor([20., 20.,  2.])
     """
+    need_order("threshold", x)
     return xp.where(x <= threshold, x.dtype.type(value), x)
 
 
@@ -152,6 +157,7 @@ def hardshrink(xp, x, lambd: float = 0.5):
     >>> lucid.nn.functional.hardshrink(lucid.tensor([-1.0, 0.3, 2.0]))
     tensor([-1.,  0.,  2.])
     """
+    need_order("hardshrink", x)
     return xp.where(xp.abs(x) <= lambd, x.dtype.type(0), x)
 
 
@@ -166,6 +172,7 @@ def softshrink(xp, x, lambd: float = 0.5):
     >>> lucid.nn.functional.softshrink(lucid.tensor([-1.0, 0.3, 2.0]))
     tensor([-0.5,  0. ,  1.5])
     """
+    need_order("softshrink", x)
     if lambd < 0:
         raise ShapeError(f"softshrink: expected lambd >= 0, got {lambd}")
     return like(x - xp.minimum(xp.maximum(x, -lambd), lambd), x)
@@ -177,6 +184,7 @@ softshrink.grad(x=lambda F, g, x, lambd: F.within(F.abs(x), g, 0.0, lambd, math.
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4), avoid=(-3.0, 3.0))])
 def hardsigmoid(xp, x):
     """(x + 3) / 6 held between 0 and 1."""
+    need_order("hardsigmoid", x)
     return like(xp.minimum(xp.maximum(x + 3.0, 0), 6) / 6.0, x)
 
 
@@ -187,6 +195,7 @@ hardsigmoid.grad(x=lambda F, g, x: F.within(x, g / 6.0, 0.0, -3.0, 3.0))
     samples=[Sample((3, 4), avoid=(-3.0, 3.0)), Sample(A(value=[-4.0, -1.0, 2.0, 5.0]))])
 def hardswish(xp, x):
     """x hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244)."""
+    need_order("hardswish", x)
     return like(x * xp.minimum(xp.maximum(x + 3.0, 0), 6) / 6.0, x)
 
 
@@ -214,6 +223,7 @@ def elu(xp, x, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0)
 
     Clevert et al. 2015, arXiv:1511.07289.
     """
+    need_order("elu", x)
     return _linear_exp(xp, x, alpha, scale, input_scale)
 
 
@@ -230,6 +240,7 @@ def selu(xp, x):
     >>> lucid.selu(lucid.tensor([-1.0, 0.0, 1.0]))
     tensor([-1.1113,  0.    ,  1.0507])
     """
+    need_order("selu", x)
     return _linear_exp(xp, x, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
@@ -246,6 +257,7 @@ def celu(xp, x, alpha: float = 1.0):
     >>> lucid.celu(lucid.tensor([-1.0, 0.0, 1.0]), alpha=2.0)
     tensor([-0.7869,  0.    ,  1.    ])
     """
+    need_order("celu", x)
     if alpha == 0:
         raise ShapeError("celu: expected alpha other than 0, got 0")
     return _linear_exp(xp, x, alpha, 1.0, 1.0 / alpha)
@@ -364,6 +376,7 @@ def _mish_x(F: Any, g: Any, x: Any) -> Any:
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4)), Sample(A(value=[-100.0, 100.0]))])
 def mish(xp, x):
     """x tanh(softplus(x)) (Misra 2019, arXiv:1908.08681)."""
+    need_order("mish", x)
     w = wide(x)
     return like(w * xp.tanh(_log1p_exp(xp, w)), x)
 
@@ -385,6 +398,7 @@ def softplus(xp, x, beta: float = 1.0, threshold: float = 20.0):
     >>> lucid.nn.functional.softplus(lucid.tensor([-1.0, 0.0, 100.0]))
     tensor([  0.3133,   0.6931, 100.    ])
     """
+    need_order("softplus", x)
     w = wide(x)
     z = w * beta
     return like(xp.where(z > threshold, w, _log1p_exp(xp, z) / beta), x)
@@ -421,6 +435,7 @@ def logsigmoid(xp, x):
     >>> lucid.nn.functional.logsigmoid(lucid.tensor([-100.0, 0.0]))
     tensor([-100.    ,   -0.6931])
     """
+    need_order("logsigmoid", x)
     w = wide(x)
     return like(xp.minimum(w, 0) - xp.log1p(xp.exp(-xp.abs(w))), x)
 

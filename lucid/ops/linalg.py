@@ -124,6 +124,8 @@ def solve_matrix(xp, x, y):
     with its batch index.
     """
     check_matrix("linalg.solve", x)
+    if y.ndim < 2:
+        raise ShapeError(f"linalg.solve: expected B [..., n, k] or [..., n], got shape {tuple(y.shape)}")
     if y.shape[-2] != x.shape[-1]:
         raise ShapeError(
             f"linalg.solve: A has {x.shape[-1]} rows but B {y.shape[-2]} (A: {tuple(x.shape)}, B: "

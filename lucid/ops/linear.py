@@ -509,6 +509,8 @@ def bilinear(F, x, y, weight, bias=None):
     """
     if (
         weight.ndim != 3
+        or not x.ndim
+        or not y.ndim
         or x.shape[-1] != weight.shape[1]
         or y.shape[-1] != weight.shape[2]
         or x.shape[:-1] != y.shape[:-1]

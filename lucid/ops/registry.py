@@ -192,10 +192,10 @@ class Op:
             return bind(self.forward, backend.F, self.name)
         forward = self.accelerated.get(backend.name, (None,))[0]
         if forward is not None:
-            return bind(forward, backend.xp, self.name)
+            return bind(forward, backend.bare, self.name)
         if self.ufunc is not None:
-            return getattr(backend.xp, self.ufunc)
-        return bind(self.forward, backend.xp, self.name)
+            return getattr(backend.bare, self.ufunc)
+        return bind(self.forward, backend.bare, self.name)
 
 
 def signature_source(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np  # for references only: forwards use xp
 
-from .common import is_low, normalize_dim
+from .common import is_low, need_order, normalize_dim
 from .reduce import wide
 from .registry import A, Sample, op
 
@@ -151,6 +151,7 @@ cumprod.grad(x=_cumprod_grad)
 
 
 def _running_extremum(name: str, xp: Any, x: Any, dim: int, ufunc: str) -> tuple[Any, Any]:
+    need_order(name, x)
     dim = normalize_dim(name, dim, x.ndim)
     if not x.ndim:
         return x.copy(), xp.zeros((), "int64")

@@ -15,7 +15,14 @@ class RMSprop(Elementwise):
     """v = alpha v + (1 - alpha) g^2; p -= lr g / (sqrt(v) + eps) (Tieleman and Hinton 2012).
 
     centered: the variance about the running mean in place of v; momentum: on the scaled gradient (Graves
-    2013).
+    2013, arXiv:1308.0850). Raises ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.RMSprop([w], lr=0.01)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9, -1.9], requires_grad=True)
     """
 
     def __init__(
@@ -78,7 +85,17 @@ class RMSprop(Elementwise):
 
 
 class Adagrad(Elementwise):
-    """total += g^2; p -= lr / (1 + (step - 1) lr_decay) g / (sqrt(total) + eps) (Duchi et al. 2011)."""
+    """total += g^2; p -= lr / (1 + (step - 1) lr_decay) g / (sqrt(total) + eps) (Duchi et al. 2011).
+
+    Raises ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.Adagrad([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9, -1.9], requires_grad=True)
+    """
 
     def __init__(
         self,
@@ -134,7 +151,17 @@ class Adagrad(Elementwise):
 
 
 class Adadelta(Elementwise):
-    """p -= lr g sqrt(change + eps) / sqrt(v + eps), both running means with factor rho (Zeiler 2012)."""
+    """p -= lr g sqrt(change + eps) / sqrt(v + eps), both running means with factor rho.
+
+    Zeiler 2012, arXiv:1212.5701. Raises ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.Adadelta([w])
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9968, -1.9968], requires_grad=True)
+    """
 
     _spare = 2
 

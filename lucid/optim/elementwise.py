@@ -8,6 +8,7 @@ parts, small ones together (slots.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import ShapeError
@@ -104,6 +105,21 @@ class Elementwise(Optimizer):
         finally:
             self._skip = {}
 
+    def send_numbers(self) -> None:
+        """Nothing; learning rates and other options that have changed go to the device.
+
+        A step does this itself; before a launch of one is replayed without Python, as part of a captured
+        graph, call it in its place.
+        """
+        for group in self.param_groups:
+            for device in {launch.backend for launch in self._launches.values()}:
+                kernel = self._chosen(group, device)
+                if kernel is not None:
+                    _note(self._launches.values(), group, device, kernel)
+        for launch in self._launches.values():
+            with guard(launch.backend):
+                launch.send()
+
     def _step_groups(self) -> None:
         due = self._due
         try:
@@ -175,10 +191,8 @@ class Elementwise(Optimizer):
                 if not home.due:
                     home.note(packs, due)
                 home.due += 1
-        for launch in due:
-            line = launch.lines.get(id(group))
-            if line is not None and launch.backend is device and kernel is not None:
-                launch.numbers[line] = kernel[1]
+        if kernel is not None:
+            _note(due, group, device, kernel)
         return others, alone
 
     # ---- who steps what ----
@@ -285,6 +299,14 @@ class Elementwise(Optimizer):
                 backend.xp.empty(size, dtype=dtype) for _ in range(self._spare + 2)
             ]
         return found
+
+
+def _note(launches: Iterable[Launch], group: dict[str, Any], device: Backend, kernel: Kernel) -> None:
+    # The launches that step parameters of `group` get its numbers.
+    for launch in launches:
+        line = launch.lines.get(id(group))
+        if line is not None and launch.backend is device and launch.name == kernel[0]:
+            launch.numbers[line] = kernel[1]
 
 
 def _plain(group: dict[str, Any]) -> dict[str, Any]:

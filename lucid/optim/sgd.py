@@ -11,18 +11,18 @@ from .optimizer import Params, in_range
 
 
 class SGD(Elementwise):
-    """p -= lr buf with buf = momentum buf + (1 - dampening) (g + weight_decay p); with nesterov p -= lr (g +
-    momentum buf).
+    """p -= lr buf with buf = momentum buf + (1 - dampening) (g + weight_decay p).
 
-    The first step takes buf = g, without dampening (as PyTorch does). Polyak 1964; Sutskever et al. 2013.
-    Raises ShapeError for a negative lr, momentum or weight_decay, or nesterov without momentum.
+    With nesterov p -= lr (g + momentum buf). The first step takes buf = g, without dampening (as PyTorch
+    does). Polyak 1964; Sutskever et al. 2013. Raises ShapeError for a negative lr, momentum or weight_decay,
+    or nesterov without momentum.
 
     >>> import lucid
-    >>> w = lucid.tensor([1.0, 2.0], requires_grad=True)
-    >>> optimizer = SGD([w], lr=0.1)
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.SGD([w], lr=0.1, momentum=0.9)
     >>> (w * w).sum().backward(); optimizer.step()
-    >>> w.tolist()
-    [0.800000011920929, 1.600000023841858]
+    >>> w
+    tensor([ 0.8, -1.6], requires_grad=True)
     """
 
     _captured = True
@@ -92,7 +92,15 @@ class SGD(Elementwise):
 class ASGD(Elementwise):
     """SGD whose state "ax" is the average of the parameters from step `t0` on (Polyak and Juditsky 1992).
 
-    eta = lr / (1 + lambd lr step)^alpha; p -= eta (g + lambd p).
+    eta = lr / (1 + lambd lr step)^alpha; p -= eta (g + lambd p). Raises ShapeError for options out of their
+    range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.ASGD([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.8, -1.6], requires_grad=True)
     """
 
     _shared = False
@@ -151,7 +159,15 @@ class ASGD(Elementwise):
 class Rprop(Elementwise):
     """Steps whose sizes follow only the signs of the gradients; for full batches (Riedmiller and Braun 1993).
 
-    etas: factors after a turn and after no turn; step_sizes: the smallest and the largest step.
+    etas: factors after a turn and after no turn; step_sizes: the smallest and the largest step. Raises
+    ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.Rprop([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9, -1.9], requires_grad=True)
     """
 
     _spare = 2

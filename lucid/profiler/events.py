@@ -36,10 +36,17 @@ ALIASES = {
 
 @dataclass(slots=True)
 class Event:
-    """One call. kind: "forward", "backward", "fused" (a group of backward nodes that ran as one) or "range"
-    (`record_function`). start, end: seconds on `time.perf_counter`. inner: seconds spent in events within
-    it. parts: nodes of a fused group. shapes: of the inputs, where recorded. stack: lines of the program,
-    innermost first, where recorded. memory: bytes of the results, where recorded.
+    """One call. kind: "forward", "backward", "fused" (a group of nodes that ran as one) or "range".
+
+    start, end: seconds on `time.perf_counter`. inner: seconds spent in events within it. parts: nodes of a
+    fused group. shapes: of the inputs, stack: lines of the program, innermost first, memory: bytes of the
+    results, each where recorded. A "range" is a `record_function`.
+
+    >>> import lucid
+    >>> with lucid.profiler.profile() as run:
+    ...     y = lucid.ones(3).exp()
+    >>> run.events()[0].name, run.events()[0].kind
+    ('exp', 'forward')
     """
 
     name: str
@@ -66,8 +73,16 @@ class Event:
 
 @dataclass(slots=True)
 class Summary:
-    """All events of one name and kind (and shapes or lines, where grouped by them). time, self_time: seconds
-    in all. memory: bytes of all results. PyTorch's names (`cpu_time_total`, ...) are in microseconds.
+    """All events of one name and kind (and shapes or lines, where grouped by them).
+
+    time, self_time: seconds in all. memory: bytes of all results. PyTorch's names (`cpu_time_total`, ...) are
+    in microseconds.
+
+    >>> import lucid
+    >>> with lucid.profiler.profile() as run:
+    ...     y = lucid.ones(3).exp().exp()
+    >>> [(row.key, row.count) for row in run.key_averages()]
+    [('exp', 2)]
     """
 
     key: str
@@ -110,7 +125,14 @@ class Summary:
 
 @dataclass
 class EventList:
-    """Averages of a profile, as `profile.key_averages()` gives them. Iterates over `Summary` rows."""
+    """Averages of a profile, as `profile.key_averages()` gives them. Iterates over `Summary` rows.
+
+    >>> import lucid
+    >>> with lucid.profiler.profile() as run:
+    ...     y = lucid.ones(3).exp()
+    >>> len(run.key_averages())
+    1
+    """
 
     rows: list[Summary] = field(default_factory=list)
 

@@ -45,8 +45,8 @@ class profile:
 
     >>> import lucid
     >>> x = lucid.ones(3, requires_grad=True)
-    >>> with profile() as prof:
-    ...     with record_function("step"):
+    >>> with lucid.profiler.profile() as prof:
+    ...     with lucid.profiler.record_function("step"):
     ...         (x * x).sum().backward()
     >>> [row.key for row in prof.key_averages()]
     ['step', 'mul', 'sum', 'SumBackward', 'MulBackward']
@@ -244,8 +244,16 @@ class profile:
 
 
 class record_function:
-    """A context or decorator that gives what runs within it a name in the profile; free of cost while none
-    is active.
+    """A context or decorator that gives what runs within it a name in the profile.
+
+    Free of cost while none is active.
+
+    >>> import lucid
+    >>> with lucid.profiler.profile() as run:
+    ...     with lucid.profiler.record_function("layer"):
+    ...         y = lucid.ones(3).exp()
+    >>> sorted(row.key for row in run.key_averages())
+    ['exp', 'layer']
     """
 
     __slots__ = ("name", "event")

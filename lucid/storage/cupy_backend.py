@@ -123,7 +123,8 @@ def open_backend(device: Device) -> CupyBackend:
     if found is None:
         _check_nvrtc()
         install_allocator()
-        found = Backend._all.setdefault(place, CupyBackend(place, several=count > 1))
+        Backend.several = count > 1
+        found = Backend._all.setdefault(place, CupyBackend(place))
     return found  # type: ignore[return-value]
 
 
@@ -149,24 +150,30 @@ class CupyBackend(Backend):
 
     name: ClassVar[str] = "cuda"
     runs_kernels: ClassVar[bool] = True
-    xp = cp
+    xp = bare = cp
     ndarray = cp.ndarray
 
-    def __init__(self, device: Device, several: bool = False) -> None:
+    def __init__(self, device: Device) -> None:
         self.index: int = device.index or 0
-        self.several = several
+        self.several_changed()
         super().__init__(device)
+
+    def several_changed(self) -> None:
+        """Nothing; `xp` and `F` make this device current around each call when there are several."""
+        self.xp = Guarded(cp, self.guard) if Backend.several else cp
+        self.F = getattr(self, "_own_F", None)
 
     @property
     def F(self) -> Any:
-        """The raw ops; with several devices each makes this one current while it runs, so that results are
-        allocated here.
-        """
+        """The raw ops."""
         return self._F
 
     @F.setter
     def F(self, namespace: Any) -> None:
-        self._F = _Guarded(namespace, self.guard) if namespace is not None and self.several else namespace
+        self._own_F = namespace
+        self._F = (
+            _GuardedOps(namespace, self.guard) if namespace is not None and Backend.several else namespace
+        )
 
     def guard(self) -> Any:
         """A context in which this device is CuPy's current one."""
@@ -205,9 +212,24 @@ class CupyBackend(Backend):
     def from_device(self, array: Any) -> Any:
         """A copy on this device of an array on another CUDA device: a peer copy, through the host where the
         driver has no peer access.
+
+        Queued on this device's current stream, after what the other device's current stream has been given
+        so far; later work there, which may reuse the array's memory, waits for the copy.
         """
+        if array.data.device_id == self.index or not array.size:
+            return self.xp.array(array, copy=True) if array.size else self.xp.empty(array.shape, array.dtype)
+        with cp.cuda.Device(array.data.device_id):
+            source = cp.cuda.get_current_stream()
+            array = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
+            ready = source.record(cp.cuda.Event(disable_timing=True))
         with self.guard():
-            return array.copy()
+            stream = cp.cuda.get_current_stream()
+            stream.wait_event(ready)
+            out = cp.empty(array.shape, array.dtype)
+            out.data.copy_from_device_async(array.data, array.nbytes, stream)
+            done = stream.record(cp.cuda.Event(disable_timing=True))
+        source.wait_event(done)
+        return out
 
     def pin(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy of a NumPy array in pinned (page-locked) host memory; the array itself when it lies there
@@ -246,8 +268,13 @@ class CupyBackend(Backend):
         """
         return cp.cuda.Device(self.index)
 
+    def quietly(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.guard():
+            return function(*args, **kwargs)
+
     def scipy(self, part: str) -> Any:
-        return importlib.import_module(f"cupyx.scipy.{part}")
+        found = importlib.import_module(f"cupyx.scipy.{part}")
+        return Guarded(found, self.guard) if Backend.several else found
 
     def new_generator(self, seed: int) -> Any:
         """lucid's counter-based generator: the same numbers as on the CPU."""
@@ -343,7 +370,28 @@ def _keep_until_done(stream: Any, array: Any) -> None:
     _reading.append((stream.record(), array))
 
 
-class _Guarded:
+class Guarded:
+    """A function, or a module and all that is in it, with a device made current around each call.
+
+    Classes and constants come through as they are, and so does `cuda`, whose functions speak of devices.
+    """
+
+    def __init__(self, inner: Any, guard: Any) -> None:
+        self.__dict__.update(_inner=inner, _guard=guard, __name__=getattr(inner, "__name__", ""))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._guard():
+            return self._inner(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name != "cuda" and not isinstance(found, type) and (callable(found) or hasattr(found, "__path__")):
+            found = Guarded(found, self._guard)
+        self.__dict__[name] = found
+        return found
+
+
+class _GuardedOps:
     """`F` with a device made current around each call."""
 
     def __init__(self, inner: Any, guard: Any) -> None:

@@ -131,6 +131,46 @@ def test_an_optimiser_asks_for_one_launch(simulated, optimizer):
     assert counts["raw"] == 1 and counts["syncs"] == 0 and counts["h2d_bytes"] == 8 * 4
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_launch_can_be_replayed(simulated, optimizer, monkeypatch):
+    """Queued again with the same arguments, as a captured graph would, a step goes on as the optimiser does:
+    it counts, and follows the learning rate.
+    """
+    from lucid.kernel.launch import Launcher
+
+    seen = []
+    call = Launcher.__call__
+
+    def recording(*arguments, **how):
+        seen.append((arguments, how))
+        call(*arguments, **how)
+
+    monkeypatch.setattr(Launcher, "__call__", recording)
+    runs = []
+    for replayed in (False, True):
+        lucid.manual_seed(0)
+        net = mlp()[0].to("cuda")
+        params = list(net.parameters())
+        opt = OPTIMIZERS[optimizer](params)
+        for p in params:
+            p.grad = lucid.zeros_like(p)
+        for step in range(6):
+            for i, p in enumerate(params):
+                p.grad.fill_(np.sin(step + i))
+            opt.param_groups[0]["lr"] = 0.01 / (1 + step)
+            if replayed and step >= 2:
+                opt.send_numbers()
+                ((arguments, how),) = seen
+                call(*arguments, **how)
+            else:
+                seen.clear()
+                opt.step()
+        runs.append([p.detach().cpu().numpy() for p in params])
+        assert all(opt.state[p]["step"] == 6 for p in params)
+    for a, b in zip(*runs, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
 def test_a_step_with_loss_scale_and_clipping_never_waits(simulated):
     """unscale, norm, clip, step and the next scale: a launch each, the norm two; a step that overflows is
     left out without a look at the device.

@@ -133,7 +133,10 @@ def test_clip_grad_norm_of_all_kinds_of_gradients(p, device):
     for q, s in zip(params, shapes, strict=True):
         g = rng.standard_normal(s) + (1j * rng.standard_normal(s) if q.is_complex() else 0)
         q.grad = lucid.tensor(g, dtype=q.dtype, device=device)
-    params[0].grad = params[0].grad.reshape(4, 3).t().detach()
+    # Every second column of a larger array, whose others must stay.
+    wide = lucid.ones(3, 8, device=device)
+    wide[:, ::2] = params[0].grad
+    params[0].grad = wide[:, ::2]
     assert not params[0].grad.is_contiguous()
     before = [host(q.grad).astype("complex128" if q.is_complex() else "float64") for q in params]
     total = np.linalg.norm(np.concatenate([g.ravel() for g in before]), p)
@@ -148,6 +151,7 @@ def test_clip_grad_norm_of_all_kinds_of_gradients(p, device):
         rtol = {"bfloat16": 2.0**-7, "float16": 2.0**-9}.get(q.dtype.name, 1e-5)
         now = host(q.grad).astype(g.dtype)
         np.testing.assert_allclose(now, g * (0.25 / (total + 1e-6)), rtol=rtol, atol=1e-6)
+    assert (host(wide)[:, 1::2] == 1).all()
 
 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
@@ -165,6 +169,8 @@ def test_clip_grad_norm_of_what_is_not_finite_is_pytorchs(p, bad, device):
                 q.grad = lib.tensor(v, **where)
             total = lib.nn.utils.clip_grad_norm_(params, 1.0, p)
             runs.append([float(total), *(q.grad.tolist() for q in params)])
+        # A power that overflows.
+        assert utils.get_total_norm([lucid.full((3,), 1e30, device=device)], 3.0).item() == math.inf
     np.testing.assert_array_equal(runs[0][0], runs[1][0])
     for a, b in zip(runs[0][1:], runs[1][1:], strict=True):
         np.testing.assert_array_equal(a, b)

@@ -105,7 +105,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     >>> import lucid
     >>> w = lucid.nn.Parameter(lucid.zeros(2))
     >>> w.grad = lucid.tensor([3.0, 4.0])
-    >>> clip_grad_norm_([w], 1.0).item(), [round(v, 3) for v in w.grad.tolist()]
+    >>> lucid.nn.utils.clip_grad_norm_([w], 1.0).item(), [round(v, 3) for v in w.grad.tolist()]
     (5.0, [0.6, 0.8])
     """
     items = _list(parameters)

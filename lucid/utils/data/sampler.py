@@ -23,14 +23,29 @@ _PIECE = 1 << 16
 
 
 class Sampler:
-    """The base: `__iter__` gives indices (or lists of them), `__len__`, where known, how many."""
+    """The base: `__iter__` gives indices (or lists of them), `__len__`, where known, how many.
+
+    >>> import lucid
+    >>> class Backwards(lucid.utils.data.Sampler):
+    ...     def __init__(self, n):
+    ...         self.n = n
+    ...     def __iter__(self):
+    ...         return iter(range(self.n - 1, -1, -1))
+    >>> list(Backwards(3))
+    [2, 1, 0]
+    """
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
 
 
 class SequentialSampler(Sampler):
-    """0 .. len(data_source) - 1."""
+    """0 .. len(data_source) - 1.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.SequentialSampler(range(10, 13)))
+    [0, 1, 2]
+    """
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -66,8 +81,13 @@ def draw_seed(generator: Generator | None) -> int:
 
 
 class RandomSampler(Shuffling):
-    """A new random order each epoch; with `replacement` independent draws. num_samples: len(data_source) when
-    None.
+    """A new random order each epoch; with `replacement` independent draws.
+
+    num_samples: len(data_source) when None. Raises ShapeError for none.
+
+    >>> import lucid
+    >>> sorted(lucid.utils.data.RandomSampler(range(4)))
+    [0, 1, 2, 3]
     """
 
     def __init__(
@@ -104,7 +124,12 @@ class RandomSampler(Shuffling):
 
 
 class SubsetRandomSampler(Shuffling):
-    """The given indices in a new random order each epoch."""
+    """The given indices in a new random order each epoch.
+
+    >>> import lucid
+    >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 3, 8]))
+    [3, 5, 8]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices, self.generator = indices, generator
@@ -118,7 +143,12 @@ class SubsetRandomSampler(Shuffling):
 
 
 class WeightedRandomSampler(Shuffling):
-    """num_samples indices, drawn with probabilities in proportion to `weights`."""
+    """num_samples indices, drawn with probabilities in proportion to `weights`.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0, 0.0], num_samples=3))
+    [1, 1, 1]
+    """
 
     def __init__(
         self,
@@ -150,7 +180,12 @@ class WeightedRandomSampler(Shuffling):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` indices from a sampler; a shorter last one is given unless `drop_last`."""
+    """Lists of `batch_size` indices from a sampler; a shorter last one is given unless `drop_last`.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.BatchSampler(range(5), batch_size=2))
+    [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool = False) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
@@ -175,6 +210,10 @@ class DistributedSampler(Sampler):
     The order of an epoch depends on seed + epoch: call `set_epoch` before each. All shares have equal length:
     indices are repeated from the start, or with drop_last left out at the end. num_replicas and rank:
     those of the process group when None, without one WORLD_SIZE and RANK of the environment.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.DistributedSampler(range(6), num_replicas=2, rank=1, shuffle=False))
+    [1, 3, 5]
     """
 
     def __init__(
