@@ -102,11 +102,30 @@ def _check_nvrtc() -> None:
         ) from error
 
 
+def _check_capability(place: Device) -> None:
+    """Nothing; raises DeviceError for a GPU older than all that NVRTC compiles for: no kernel would run."""
+    found = cp.cuda.runtime.getDeviceProperties(place.index)
+    arch = 10 * int(found["major"]) + int(found["minor"])
+    try:
+        oldest = min(int(n) for n in cp.cuda.nvrtc.getSupportedArchs())
+    except Exception:  # an NVRTC that does not say it (before CUDA 11.2)
+        return
+    if arch < oldest:
+        name = found["name"].decode() if isinstance(found["name"], bytes) else found["name"]
+        major, minor = cp.cuda.nvrtc.getVersion()[:2]
+        raise DeviceError(
+            f"device {place}: {name} has compute capability {arch // 10}.{arch % 10}, but NVRTC "
+            f"{major}.{minor} compiles for {oldest // 10}.{oldest % 10} and newer; install a CuPy for an "
+            f"older CUDA (pip install 'cupy-cuda{int(major) - 1}x[ctk]' in the place of this one), or use "
+            "device 'cpu'"
+        )
+
+
 def open_backend(device: Device) -> CupyBackend:
     """The backend of a CUDA device; for one without index, of the current device.
 
-    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version is too old, NVRTC is
-    missing, or the index is out of range.
+    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version or the GPU itself is too
+    old, NVRTC is missing, or the index is out of range.
     """
     count = device_count()
     if not count:
@@ -122,6 +141,7 @@ def open_backend(device: Device) -> CupyBackend:
     found = Backend._all.get(place)
     if found is None:
         _check_nvrtc()
+        _check_capability(place)
         install_allocator()
         Backend.several = count > 1
         found = Backend._all.setdefault(place, CupyBackend(place))
