@@ -453,12 +453,16 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
                         reduction: str = "mean") -> Tensor:
     """max(0, -target (input1 - input2) + margin), for targets of 1 (the first shall be larger) and -1.
 
-    Shapes broadcast together.
+    All have as many dimensions, else ShapeError; sizes of 1 broadcast.
 
     >>> import lucid
     >>> lucid.nn.functional.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
     tensor(2.)
     """
+    if not input1.ndim == input2.ndim == target.ndim:
+        # [n] against [n, 1] would be a loss of n x n pairs.
+        raise ShapeError("margin_ranking_loss: input1, input2 and target must have as many dimensions, got "
+                         f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}")
     loss = _hinge(-target * (input1 - input2) + margin)
     return _reduce("margin_ranking_loss", loss, _reduction(size_average, reduce, reduction))
 

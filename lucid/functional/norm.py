@@ -209,6 +209,11 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if input.ndim >= 2 and math.prod(input.shape) == input.shape[1]:
         raise ShapeError("batch_norm: training needs more than one value per channel, got an input of shape "
                          f"{tuple(input.shape)}; use a larger batch or .eval()")
+    if not math.prod(input.shape):
+        # No values, no statistics: nothing is normalised and the running statistics stay.
+        backend = input.storage.backend
+        unit = _wrap(backend.xp.ones(input.shape[1:2], dtype=input.dtype), backend)
+        return F.batch_norm_eval(input, unit, unit, weight, bias, eps)
     out, mean, var = F.batch_norm(input, weight, bias, eps)
     _update(input, running_mean, running_var, mean.storage.array, var.storage.array, momentum,
             math.prod(input.shape) // input.shape[1])
@@ -253,7 +258,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
         raise ShapeError("instance_norm: needs more than one value per channel of a sample, got an input of "
                          f"shape {tuple(input.shape)}")
     out = F.instance_norm(input, weight, bias, eps)
-    if running_mean is not None or running_var is not None:
+    if (running_mean is not None or running_var is not None) and input.numel():
         x, axes = input.storage.array, tuple(range(2, input.ndim))
         with input.backend.guard():
             mean, var = x.mean(axes).mean(0), x.var(axes).mean(0)

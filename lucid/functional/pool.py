@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -239,6 +240,10 @@ def _lp_pool(
     kernel = sizes(name, "kernel_size", kernel_size, n)
     if not norm_type:
         raise ShapeError(f"{name}: norm_type must not be 0; the mean of powers 0 has no root")
+    if math.isinf(norm_type):
+        sign = math.copysign(1.0, norm_type)
+        pooled = _max_pool(f"max_pool{n}d", n, F.abs(x) * sign, kernel, stride, 0, 1, ceil_mode, False)
+        return pooled * sign
     cells = 1
     for k in kernel:
         cells *= k

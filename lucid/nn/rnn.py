@@ -112,6 +112,10 @@ class RNNBase(Module):
         if x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__}: expected {self.input_size} features, got shape "
                              f"{tuple(x.shape)}")
+        if not x.shape[0]:
+            raise ShapeError(
+                f"{type(self).__name__}: expected at least one step, got shape {tuple(input.shape)}"
+            )
         states = self._first_states(x, hx, single, None if packed is None else packed.sorted_indices)
         result, last = self._walk(x, states, mask)
         order = None if packed is None else packed.unsorted_indices
@@ -130,7 +134,10 @@ class RNNBase(Module):
         sizes = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.mode == "LSTM" else [])
         if hx is None:
             return [_wrap(backend.xp.zeros((rows, n, size), dtype=x.dtype), backend) for size in sizes]
-        given = list(hx) if self.mode == "LSTM" else [hx]
+        given = list(hx) if self.mode == "LSTM" and isinstance(hx, (tuple, list)) else [hx]
+        if len(given) != len(sizes) or not all(isinstance(h, Tensor) for h in given):
+            what = "a pair (h, c) of tensors" if self.mode == "LSTM" else "one tensor h"
+            raise ShapeError(f"{type(self).__name__}: the initial state is {what}, got {type(hx).__name__}")
         given = [h.unsqueeze(1) for h in given] if single else given
         for h, size in zip(given, sizes, strict=True):
             if h.shape != (rows, n, size):
@@ -300,7 +307,9 @@ class _Cell(Module):
         return h
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        text = f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        kind = self.__dict__.get("nonlinearity", "tanh")
+        return text if kind == "tanh" else f"{text}, nonlinearity={kind}"
 
 
 class RNNCell(_Cell):
@@ -340,6 +349,8 @@ class LSTMCell(_Cell):
     gates = 4
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
+            raise ShapeError(f"LSTMCell: the state is a pair (h, c) of tensors, got {type(hx).__name__}")
         h, c = (self._state(input, s) for s in (hx or (None, None)))
         return _lstm_step(F.linear(input, self.weight_ih, self.bias_ih)
                           + F.linear(h, self.weight_hh, self.bias_hh), c)

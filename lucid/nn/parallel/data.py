@@ -119,7 +119,7 @@ def parallel_apply(modules: Sequence[Any], inputs: Sequence[Any], kwargs_tup: Se
 def _current(device: Device | None) -> Any:
     if device is None or device.type == "cpu":
         return contextlib.nullcontext()
-    return backend_of(device).guard()  # type: ignore[attr-defined]
+    return backend_of(device).guard()
 
 
 def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None = None,
