@@ -301,6 +301,6 @@ def _reachable(params: Any, args: Any) -> list[np.ndarray]:
     starts = [start for start, _ in live]
     found = {live[i - 1] for a in listed if (i := bisect.bisect_right(starts, a)) and a < live[i - 1][1]}
     return [
-        np.ndarray(end - start, np.uint8, (ctypes.c_char * (end - start)).from_address(start))  # type: ignore[arg-type]
+        np.ndarray(end - start, np.uint8, (ctypes.c_char * (end - start)).from_address(start))
         for start, end in found
     ]
