@@ -250,7 +250,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
         raise ShapeError("instance_norm: needs more than one value per channel of a sample, got an input of "
                          f"shape {tuple(input.shape)}")
     out = F.instance_norm(input, weight, bias, eps)
-    if (running_mean is not None or running_var is not None) and math.prod(input.shape):
+    if (running_mean is not None or running_var is not None) and math.prod(input.shape) > 0:
         x, axes = input.storage.array, tuple(range(2, input.ndim))
         _update(input, running_mean, running_var, x.mean(axes).mean(0), x.var(axes).mean(0), momentum, n)
     return out
