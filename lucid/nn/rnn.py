@@ -113,9 +113,8 @@ class RNNBase(Module):
             raise ShapeError(f"{type(self).__name__}: expected {self.input_size} features, got shape "
                              f"{tuple(x.shape)}")
         if not x.shape[0]:
-            raise ShapeError(
-                f"{type(self).__name__}: expected at least one step, got shape {tuple(input.shape)}"
-            )
+            raise ShapeError(f"{type(self).__name__}: expected at least one step, got shape "
+                             f"{tuple(input.shape)}")
         states = self._first_states(x, hx, single, None if packed is None else packed.sorted_indices)
         result, last = self._walk(x, states, mask)
         order = None if packed is None else packed.unsorted_indices

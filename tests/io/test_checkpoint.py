@@ -4,10 +4,10 @@ crashes.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
+import types
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -370,22 +370,22 @@ def test_torch_files_cannot_run_code(tmp_path):
 
 def test_torch_files_hold_objects_of_allowed_classes():
     torch = pytest.importorskip("torch")
-    content = _torch_bytes({"args": argparse.Namespace(lr=0.1, layers=[2, 3]), "w": torch.ones(2)})
+    content = _torch_bytes({"args": types.SimpleNamespace(lr=0.1, layers=[2, 3]), "w": torch.ones(2)})
 
     def read():
         return lucid.load(io.BytesIO(content))
 
-    with pytest.raises(CheckpointError, match=r"argparse\.Namespace.*serialization\.add_safe_globals"):
+    with pytest.raises(CheckpointError, match=r"types\.SimpleNamespace.*serialization\.add_safe_globals"):
         read()
-    with serialization.safe_globals([argparse.Namespace]):
+    with serialization.safe_globals([types.SimpleNamespace]):
         back = read()
-    assert back["args"] == argparse.Namespace(lr=0.1, layers=[2, 3]) and back["w"].tolist() == [1.0, 1.0]
-    with pytest.raises(CheckpointError, match=r"argparse\.Namespace"):
+    assert back["args"] == types.SimpleNamespace(lr=0.1, layers=[2, 3]) and back["w"].tolist() == [1.0, 1.0]
+    with pytest.raises(CheckpointError, match=r"types\.SimpleNamespace"):
         read()
     try:
-        serialization.add_safe_globals([(OrderedDict, "argparse.Namespace")])
+        serialization.add_safe_globals([(OrderedDict, "types.SimpleNamespace")])
         assert serialization.get_safe_globals() == [OrderedDict]
-        with serialization.safe_globals([argparse.Namespace]):
+        with serialization.safe_globals([types.SimpleNamespace]):
             assert read()["args"].lr == 0.1
         assert serialization.get_safe_globals() == [OrderedDict]
     finally:
