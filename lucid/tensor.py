@@ -30,6 +30,7 @@ else:
     TensorMethods = TensorImpl
 
 F = RECORDED
+PRINTED: dict[str, Any] = {"threshold": 1000, "precision": 4}  # NumPy's options; lucid.set_printoptions
 
 
 class Tensor(TensorMethods):
@@ -168,9 +169,9 @@ class Tensor(TensorMethods):
     def __repr__(self) -> str:
         a = self.backend.to_numpy(self.array)
         body = (
-            np.array2string(a, separator=", ", prefix="tensor(", threshold=1000, precision=4)
+            np.array2string(a, separator=", ", prefix="tensor(", **PRINTED)
             if a.ndim
-            else np.array2string(np.asarray(a), precision=4)
+            else np.array2string(np.asarray(a), **PRINTED)
         )
         parts = [body]
         if self.device.type != "cpu":
