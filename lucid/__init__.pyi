@@ -314,7 +314,12 @@ from .functional.diagonal import tril_indices as tril_indices
 from .functional.diagonal import triu_indices as triu_indices
 from .functional import dropout as _dropout
 from .functional import embedding as _embedding
+from .functional.factors import geqrf as geqrf
+from .functional.factors import pca_lowrank as pca_lowrank
+from .functional.factors import svd_lowrank as svd_lowrank
 from .functional.fft import stft as stft
+from .functional.histogram import histogram as histogram
+from .functional.histogram import histogramdd as histogramdd
 from .functional.index import argwhere as argwhere
 from .functional.index import masked_fill as masked_fill
 from .functional.index import masked_scatter as masked_scatter
@@ -363,6 +368,15 @@ from .functional.products import einsum as einsum
 from .functional.products import pdist as pdist
 from .functional.products import spmm as spmm
 from .functional.products import tensordot as tensordot
+from .functional.questions import get_device as get_device
+from .functional.questions import is_conj as is_conj
+from .functional import questions as _questions
+from .functional.questions import is_same_size as is_same_size
+from .functional.questions import is_signed as is_signed
+from .functional.questions import nonzero_static as nonzero_static
+from .functional.questions import scalar_tensor as scalar_tensor
+from .functional.questions import unravel_index as unravel_index
+from .functional.random import binomial as binomial
 from .functional.random import poisson as poisson
 from .functional.random import rand as rand
 from .functional.random import rand_like as rand_like
@@ -399,6 +413,11 @@ from .functional.shape import t as t
 from .functional.shape import tile as tile
 from .functional.shape import transpose as transpose
 from .functional.shape import unflatten as unflatten
+from .functional.windows import bartlett_window as bartlett_window
+from .functional.windows import blackman_window as blackman_window
+from .functional.windows import hamming_window as hamming_window
+from .functional.windows import hann_window as hann_window
+from .functional.windows import kaiser_window as kaiser_window
 
 add = _functions.add_out
 addbmm = _functions.addbmm_out
@@ -582,6 +601,8 @@ clamp_ = _pointwise.clamp
 clip_ = _pointwise.clamp
 conj_physical_ = _pointwise.conj
 resolve_neg = _pointwise.resolve_conj
+is_inference = _questions.is_conj
+is_neg = _questions.is_conj
 moveaxis = _shape.movedim
 
 __version__: str

@@ -10,7 +10,9 @@ from . import _ops as _ops
 from .functional import creation as _creation
 from .functional import decompositions as _decompositions
 from .functional import diagonal as _diagonal
+from .functional import factors as _factors
 from .functional import fft as _fft
+from .functional import histogram as _histogram
 from .functional import index as _index
 from .functional import inplace as _inplace
 from .functional import join as _join
@@ -20,6 +22,7 @@ from .functional import order as _order
 from .functional import pointwise as _pointwise
 from .functional import products as _products
 from .functional import protocols as _protocols
+from .functional import questions as _questions
 from .functional import reduce as _reduce
 from .functional import shape as _shape
 from .functional import shared as _shared
@@ -90,13 +93,17 @@ class TensorMethods(TensorFacts):
     add = _pointwise.add
     add_ = _pointwise.add
     addbmm = _ops.addbmm
+    addbmm_ = _ops.addbmm
     addcdiv = _ops.addcdiv
     addcdiv_ = _ops.addcdiv
     addcmul = _ops.addcmul
     addcmul_ = _ops.addcmul
     addmm = _ops.addmm
+    addmm_ = _ops.addmm
     addmv = _ops.addmv
+    addmv_ = _ops.addmv
     addr = _ops.addr
+    addr_ = _ops.addr
     adjoint = _shape.adjoint
     all = _ops.all
     allclose = _pointwise.allclose
@@ -105,6 +112,7 @@ class TensorMethods(TensorFacts):
     aminmax = _functions.aminmax
     angle = _ops.angle
     any = _ops.any
+    apply_ = _inplace.apply_
     arccos = _ops.acos
     arccos_ = _ops.acos
     arccosh = _ops.acosh
@@ -137,6 +145,7 @@ class TensorMethods(TensorFacts):
     atanh = _ops.atanh
     atanh_ = _ops.atanh
     baddbmm = _ops.baddbmm
+    baddbmm_ = _ops.baddbmm
     bernoulli = _functions.bernoulli
     bernoulli_ = _functions.bernoulli_
     def bfloat16(self) -> Tensor:
@@ -240,6 +249,7 @@ class TensorMethods(TensorFacts):
     expm1_ = _ops.expm1
     exponential_ = _functions.exponential_
     fill_ = _creation.fill_
+    fill_diagonal_ = _inplace.fill_diagonal_
     fix = _ops.trunc
     fix_ = _ops.trunc
     flatten = _shape.flatten
@@ -267,7 +277,9 @@ class TensorMethods(TensorFacts):
     ge = _ops.ge
     ge_ = _ops.ge
     geometric_ = _functions.geometric_
+    geqrf = _factors.geqrf
     ger = _ops.ger
+    get_device = _questions.get_device
     greater = _ops.gt
     greater_ = _ops.gt
     greater_equal = _ops.ge
@@ -280,6 +292,7 @@ class TensorMethods(TensorFacts):
     heaviside = _ops.heaviside
     heaviside_ = _ops.heaviside
     histc = _ops.histc
+    histogram = _histogram.histogram
     hsplit = _join.hsplit
     hypot = _ops.hypot
     hypot_ = _ops.hypot
@@ -307,7 +320,16 @@ class TensorMethods(TensorFacts):
     def int(self) -> Tensor:
         """The tensor in int32; itself when it has that dtype already."""
     inverse = _ops.inverse
+    is_conj = _questions.is_conj
+    @property
+    def is_cpu(self) -> Tensor:
+        """Whether the data is in host memory."""
+    is_inference = _questions.is_conj
+    is_neg = _questions.is_conj
+    is_nonzero = _questions.is_nonzero
+    is_same_size = _questions.is_same_size
     is_shared = _shared.is_shared
+    is_signed = _questions.is_signed
     isclose = _ops.isclose
     isfinite = _ops.isfinite
     isinf = _ops.isinf
@@ -371,6 +393,8 @@ class TensorMethods(TensorFacts):
     @property
     def mT(self) -> Tensor:
         """The matrices in the last two dims, transposed."""
+    map2_ = _inplace.map2_
+    map_ = _inplace.map_
     masked_fill = _index.masked_fill
     masked_fill_ = _index.masked_fill
     masked_scatter = _index.masked_scatter
@@ -405,6 +429,7 @@ class TensorMethods(TensorFacts):
     nanquantile = _functions.nanquantile
     nansum = _functions.nansum
     narrow = _ops.narrow
+    ndimension = _questions.ndimension
     ne = _ops.ne
     ne_ = _ops.ne
     neg = _ops.neg
@@ -412,6 +437,7 @@ class TensorMethods(TensorFacts):
     negative = _ops.neg
     negative_ = _ops.neg
     new_empty = _creation.new_empty
+    new_empty_strided = _questions.new_empty_strided
     new_full = _creation.new_full
     new_ones = _creation.new_ones
     new_tensor = _creation.new_tensor
@@ -419,6 +445,7 @@ class TensorMethods(TensorFacts):
     nextafter = _ops.nextafter
     nextafter_ = _ops.nextafter
     nonzero = _index.nonzero
+    nonzero_static = _questions.nonzero_static
     norm = _functions.norm
     normal_ = _functions.normal_
     not_equal = _ops.ne

@@ -69,7 +69,12 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
 
 
 def get_default_device() -> Device:
-    """The device on which new tensors are made when none is named."""
+    """The device on which new tensors are made when none is named.
+
+    >>> import lucid
+    >>> lucid.get_default_device()
+    device(type='cpu')
+    """
     return default_device()
 
 

@@ -382,6 +382,25 @@ def poisson(x: Tensor, generator: Generator | None = None) -> Tensor:
     return _wrap(backend.from_numpy(np.asarray(draws).astype(x.dtype)), backend)
 
 
+@public()
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with probability `prob`, in their dtype; drawn on the host.
+
+    count, prob: floating, broadcast together. Raises ShapeError for counts below 0 or probabilities outside
+    [0, 1].
+
+    >>> import lucid
+    >>> lucid.binomial(lucid.tensor([3.0, 3.0]), lucid.tensor([0.0, 1.0]))
+    tensor([0., 3.])
+    """
+    backend = count.storage.backend
+    n, p = (backend.to_numpy(t.storage.array) for t in (count, prob))
+    if not ((n >= 0).all() and (p >= 0).all() and (p <= 1).all()):
+        raise ShapeError("binomial: expected counts of at least 0 and probabilities in [0, 1]")
+    draws = generator_for(generator, backend).host().binomial(n.astype("int64"), p.astype("float64"))
+    return _wrap(backend.from_numpy(np.asarray(draws).astype(count.dtype)), backend)
+
+
 # ---- methods that fill a tensor ----
 
 

@@ -95,6 +95,14 @@ from ..functional.pool import lp_pool3d as lp_pool3d
 from ..functional.pool import max_pool1d as max_pool1d
 from ..functional.pool import max_pool2d as max_pool2d
 from ..functional.pool import max_pool3d as max_pool3d
+from ..functional.pool_fractional import fractional_max_pool2d as fractional_max_pool2d
+from ..functional.pool_fractional import (
+    fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices,
+)
+from ..functional.pool_fractional import fractional_max_pool3d as fractional_max_pool3d
+from ..functional.pool_fractional import (
+    fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices,
+)
 from ..functional.products import bilinear as bilinear
 from ..functional.products import pdist as pdist
 

@@ -39,7 +39,7 @@ def _half(xp: Any, x: Any) -> Any:
 def cholesky_lower(xp, x):
     """The lower triangular L with L L^H = (x + x^H) / 2.
 
-    x: [..., n, n]. Raises LucidError for a matrix that is not positive definite, with its batch index.
+    x: [..., n, n]. Raises LinAlgError for a matrix that is not positive definite, with its batch index.
     """
     check_matrix("linalg.cholesky", x)
     return attempt(
