@@ -79,6 +79,9 @@ SIZES: dict[str, tuple[dict[str, int], ...]] = {
     "col2im": ({"n": 64 * 256 * 14 * 14, "inputs": 64 * 256 * 9 * 14 * 14},),
     "sgd": ({"n": 124_000_000},),
     "adam": ({"n": 124_000_000},),
+    "gradient": ({"n": 124_000_000},),
+    "gradient_norm_finish": ({"blocks": 7569},),
+    "loss_scale": ({},),
 }
 # Forward pooling is called with the results as n.
 SIZES["max_pool"] = SIZES["avg_pool"] = ({**_IMAGES, "n": _IMAGES["outputs"]},)

@@ -4,6 +4,7 @@
 //
 // softmax, log_softmax                     2 n s bytes: 16384 x 4096 float32 in 125 us at 4.3 TB/s
 // softmax_backward, log_softmax_backward   3 n s bytes: 16384 x 4096 float32 in 187 us
+// softmax_backward_inplace                 the same into g: attention's backward has one matrix of scores then, not two
 //
 // launch: LUCID_THREADS 32: block (32, 8), a warp per row (cols up to 1024); else block (LUCID_THREADS), a block per row. Row-stride grid.
 
@@ -60,6 +61,30 @@ softmax_backward(const scalar_t* __restrict__ g,      // [rows, cols]
       pack b = load(out, row * cols + c);
       EACH(k) b.v[k] = down(up(b.v[k]) * (up(a.v[k]) - dot));
       store(dx, row * cols + c, b);
+    }
+  }
+}
+
+// g = out (g - sum(g out)). g is read and written by the same threads, so that it is not __restrict__.
+KERNEL ROW_BOUNDS
+softmax_backward_inplace(scalar_t* g,                         // [rows, cols]
+                         const scalar_t* __restrict__ out,    // [rows, cols]
+                         i64 rows, int cols) {
+  __shared__ pair shared[WARPS];
+  FOR_ROWS(row) {
+    accum_t dot = 0;
+    FOR_COLUMNS(c) {
+      const pack a = load(g, row * cols + c), b = load(out, row * cols + c);
+      accum_t part = 0;
+      EACH(k) part += up(a.v[k]) * up(b.v[k]);
+      dot += part;
+    }
+    dot = row_sum(dot, 0, shared).x;
+    FOR_COLUMNS(c) {
+      pack a = load(g, row * cols + c);
+      const pack b = load(out, row * cols + c);
+      EACH(k) a.v[k] = down(up(b.v[k]) * (up(a.v[k]) - dot));
+      store(g, row * cols + c, a);
     }
   }
 }

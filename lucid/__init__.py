@@ -58,6 +58,7 @@ _SUBMODULES = frozenset(
         "backends",
         "cuda",
         "datasets",
+        "distributed",
         "distributions",
         "errors",
         "examples",
@@ -66,15 +67,24 @@ _SUBMODULES = frozenset(
         "fusion",
         "io",
         "linalg",
+        "multiprocessing",
         "nn",
         "optim",
         "profiler",
         "random",
+        "serialization",
+        "settings",
         "special",
         "testing",
         "utils",
     )
 )
+_SETTINGS = (
+    *("Size", "channels_last", "channels_last_3d", "contiguous_format", "get_default_device"),
+    *("get_num_threads", "is_nonzero", "layout", "memory_format", "preserve_format"),
+    *("set_default_tensor_type", "set_num_threads", "set_printoptions", "strided"),
+)
+_AMP = ("GradScaler", "autocast", "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled")
 _ELSEWHERE = {
     "manual_seed": ".random",
     "seed": ".random",
@@ -86,32 +96,30 @@ _ELSEWHERE = {
     "get_float32_matmul_precision": ".backends",
     "use_deterministic_algorithms": ".backends",
     "are_deterministic_algorithms_enabled": ".backends",
-    "autocast": ".amp",
+    **dict.fromkeys(_SETTINGS, ".settings"),
+    **dict.fromkeys(_AMP, ".amp"),
+    "OutOfMemoryError": ".errors",
     "save": ".io",
     "load": ".io",
 }
 
 from . import fusion as fusion  # noqa: E402  (puts the pass into the engine)
 from .functional import PUBLIC as _PUBLIC  # noqa: E402  (attaches the methods that are overloads)
+from .functional.out import lookup as _lookup  # noqa: E402
 
 
 def __getattr__(name: str) -> _Any:
     """Public functions and submodules, made at their first use: recorders are generated, and nn is
     imported, only when asked for.
     """
-    found = _PUBLIC.get(name)
+    found = _lookup(name)
     if found is None:
         if name in _SUBMODULES:
             return _importlib.import_module(f"{__name__}.{name}")
         if name in _ELSEWHERE:
             found = getattr(_importlib.import_module(_ELSEWHERE[name], __name__), name)
         else:
-            from .autograd.record import OPS, recorder
-
-            op = OPS.get(name)
-            if op is None or not op.public:
-                raise AttributeError(f"module 'lucid' has no attribute {name!r}")
-            found = recorder(op)
+            raise AttributeError(f"module 'lucid' has no attribute {name!r}")
     globals()[name] = found
     return found
 

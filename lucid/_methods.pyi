@@ -12,6 +12,7 @@ from .functional import decompositions as _decompositions
 from .functional import diagonal as _diagonal
 from .functional import fft as _fft
 from .functional import index as _index
+from .functional import inplace as _inplace
 from .functional import join as _join
 from .functional import linalg as _linalg
 from .functional import norm as _norm
@@ -19,14 +20,14 @@ from .functional import order as _order
 from .functional import pointwise as _pointwise
 from .functional import products as _products
 from .functional import protocols as _protocols
-from .functional import random as _random
 from .functional import reduce as _reduce
 from .functional import shape as _shape
+from .functional import shared as _shared
 from ._ops import Operand as _Operand
-from .autograd.impl import TensorImpl
+from .autograd.facts import TensorFacts
 from .tensor import Tensor
 
-class TensorMethods(TensorImpl):
+class TensorMethods(TensorFacts):
     @property
     def H(self) -> Tensor:
         """The conjugate transpose of a matrix."""
@@ -123,6 +124,7 @@ class TensorMethods(TensorImpl):
     argsort = _functions.argsort
     argwhere = _index.argwhere
     as_strided = _shape.as_strided
+    as_strided_ = _inplace.as_strided_
     as_strided_scatter = _functions.as_strided_scatter
     asin = _ops.asin
     asin_ = _ops.asin
@@ -135,8 +137,8 @@ class TensorMethods(TensorImpl):
     atanh = _ops.atanh
     atanh_ = _ops.atanh
     baddbmm = _ops.baddbmm
-    bernoulli = _random.bernoulli
-    bernoulli_ = _random.bernoulli_
+    bernoulli = _functions.bernoulli
+    bernoulli_ = _functions.bernoulli_
     def bfloat16(self) -> Tensor:
         """The tensor in bfloat16; itself when it has that dtype already."""
     bincount = _ops.bincount
@@ -158,7 +160,7 @@ class TensorMethods(TensorImpl):
     broadcast_to = _shape.broadcast_to
     def byte(self) -> Tensor:
         """The tensor in uint8; itself when it has that dtype already."""
-    cauchy_ = _random.cauchy_
+    cauchy_ = _functions.cauchy_
     def cdouble(self) -> Tensor:
         """The tensor in complex128; itself when it has that dtype already."""
     ceil = _ops.ceil
@@ -236,7 +238,7 @@ class TensorMethods(TensorImpl):
     expand_as = _shape.expand_as
     expm1 = _ops.expm1
     expm1_ = _ops.expm1
-    exponential_ = _random.exponential_
+    exponential_ = _functions.exponential_
     fill_ = _creation.fill_
     fix = _ops.trunc
     fix_ = _ops.trunc
@@ -264,7 +266,7 @@ class TensorMethods(TensorImpl):
     gcd_ = _ops.gcd
     ge = _ops.ge
     ge_ = _ops.ge
-    geometric_ = _random.geometric_
+    geometric_ = _functions.geometric_
     ger = _ops.ger
     greater = _ops.gt
     greater_ = _ops.gt
@@ -289,7 +291,7 @@ class TensorMethods(TensorImpl):
     igammac_ = _ops.gammaincc
     @property
     def imag(self) -> Tensor:
-        """The imaginary part of a complex tensor. Raises DtypeError for a real one."""
+        """The imaginary part of a complex tensor: a view. Raises DtypeError for a real one."""
     index_add = _ops.index_add
     index_add_ = _ops.index_add
     index_copy = _ops.index_copy
@@ -305,6 +307,7 @@ class TensorMethods(TensorImpl):
     def int(self) -> Tensor:
         """The tensor in int32; itself when it has that dtype already."""
     inverse = _ops.inverse
+    is_shared = _shared.is_shared
     isclose = _ops.isclose
     isfinite = _ops.isfinite
     isinf = _ops.isinf
@@ -312,7 +315,7 @@ class TensorMethods(TensorImpl):
     isneginf = _ops.isneginf
     isposinf = _ops.isposinf
     isreal = _ops.isreal
-    istft = _fft.istft
+    istft = _functions.istft
     kron = _join.kron
     kthvalue = _functions.kthvalue
     lcm = _ops.lcm
@@ -339,7 +342,7 @@ class TensorMethods(TensorImpl):
     log2 = _ops.log2
     log2_ = _ops.log2
     log_ = _ops.log
-    log_normal_ = _random.log_normal_
+    log_normal_ = _functions.log_normal_
     log_softmax = _norm.log_softmax_
     logaddexp = _ops.logaddexp
     logaddexp2 = _ops.logaddexp2
@@ -389,7 +392,7 @@ class TensorMethods(TensorImpl):
     msort = _order.msort
     mul = _ops.mul
     mul_ = _ops.mul
-    multinomial = _random.multinomial
+    multinomial = _functions.multinomial
     multiply = _ops.mul
     multiply_ = _ops.mul
     mv = _ops.mv
@@ -417,7 +420,7 @@ class TensorMethods(TensorImpl):
     nextafter_ = _ops.nextafter
     nonzero = _index.nonzero
     norm = _functions.norm
-    normal_ = _random.normal_
+    normal_ = _functions.normal_
     not_equal = _ops.ne
     not_equal_ = _ops.ne
     orgqr = _decompositions.householder_product
@@ -438,11 +441,11 @@ class TensorMethods(TensorImpl):
     quantile = _functions.quantile
     rad2deg = _ops.rad2deg
     rad2deg_ = _ops.rad2deg
-    random_ = _random.random_
+    random_ = _functions.random_
     ravel = _shape.ravel
     @property
     def real(self) -> Tensor:
-        """The real part; a real tensor itself."""
+        """The real part, a view; a real tensor itself."""
     reciprocal = _ops.reciprocal
     reciprocal_ = _ops.reciprocal
     relu = _ops.relu
@@ -475,6 +478,7 @@ class TensorMethods(TensorImpl):
     select_scatter = _shape.select_scatter
     sgn = _ops.sgn
     sgn_ = _ops.sgn
+    share_memory_ = _shared.share_memory_
     def short(self) -> Tensor:
         """The tensor in int16; itself when it has that dtype already."""
     sigmoid = _ops.sigmoid
@@ -499,6 +503,7 @@ class TensorMethods(TensorImpl):
     square = _ops.square
     square_ = _ops.square
     squeeze = _functions.squeeze
+    squeeze_ = _inplace.squeeze_
     std = _functions.std
     stft = _fft.stft
     sub = _pointwise.sub
@@ -509,8 +514,11 @@ class TensorMethods(TensorImpl):
     sum_to_size = _reduce.sum_to_size
     svd = _decompositions.svd
     swapaxes = _shape.transpose
+    swapaxes_ = _inplace.transpose_
     swapdims = _shape.transpose
+    swapdims_ = _inplace.transpose_
     t = _shape.t
+    t_ = _inplace.t_
     take = _ops.take
     take_along_dim = _functions.take_along_dim
     tan = _ops.tan
@@ -523,6 +531,7 @@ class TensorMethods(TensorImpl):
     topk = _functions.topk
     trace = _ops.trace
     transpose = _shape.transpose
+    transpose_ = _inplace.transpose_
     triangular_solve = _linalg.triangular_solve
     tril = _ops.tril
     tril_ = _ops.tril
@@ -535,13 +544,14 @@ class TensorMethods(TensorImpl):
     unbind = _functions.unbind
     unflatten = _shape.unflatten
     unfold = _ops.unfold_windows
-    uniform_ = _random.uniform_
+    uniform_ = _functions.uniform_
     unique = _functions.unique
     unique_consecutive = _functions.unique_consecutive
     unsafe_chunk = _functions.chunk
     unsafe_split = _join.unsafe_split
     unsafe_split_with_sizes = _join.split_with_sizes
     unsqueeze = _ops.unsqueeze
+    unsqueeze_ = _inplace.unsqueeze_
     var = _functions.var
     vdot = _ops.vdot
     view = _shape.view

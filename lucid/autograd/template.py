@@ -31,10 +31,26 @@ def _signature(op: Op, scope: dict[str, Any]) -> str:
             scope[f"_d_{p.name}"] = p.default
             parts.append(f"{p.name}=_d_{p.name}")
     aliases = [(a, b) for a, b in (("axis", "dim"), ("keepdims", "keepdim")) if b in op.statics]
-    if aliases and not keyword_only:
+    named = [alias for alias, _ in aliases] + ["out"] * takes_out(op)
+    if named and not keyword_only:
         parts.append("*")
-    parts += [f"{alias}=None" for alias, _ in aliases]
+    parts += [f"{name}=None" for name in named]
     return ", ".join(parts)
+
+
+def takes_out(op: Op) -> bool:
+    """Whether the op's function takes `out=`: every one that computes something and has a public name."""
+    return (op.public or op.pointwise) and not op.view
+
+
+def _out(op: Op) -> list[str]:
+    """The way out of the function when the caller gives `out=`."""
+    if not takes_out(op):
+        return []
+    plain = [p for p in op.parameters if p.kind is not p.KEYWORD_ONLY]
+    args = "".join(f"{'*' * (p.kind is p.VAR_POSITIONAL)}{p.name}, " for p in plain)
+    keywords = ", ".join(f"{p.name}={p.name}" for p in op.parameters if p.kind is p.KEYWORD_ONLY)
+    return [f"    if out is not None: return written(OP.name, out, OP.record, ({args}), dict({keywords}))"]
 
 
 def _call_arguments(op: Op, tensors: dict[str, str]) -> str:
@@ -60,6 +76,7 @@ def _enter(op: Op) -> list[str]:
         for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
         if b in op.statics
     ]
+    lines += _out(op)
     statics = ", ".join(op.statics) + ("," if op.statics else "")
     lines.append("    _flags = get_flags()")
     lines.append(f"    if _flags > 1: return intercepted(OP, ({', '.join(t)},), ({statics}), _flags)")
@@ -264,4 +281,4 @@ def _general(op: Op) -> list[str]:
         for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
         if b in op.statics
     ]
-    return [*aliases, f"    return general(OP, {tensors}, {statics})"]
+    return [*aliases, *_out(op), f"    return general(OP, {tensors}, {statics})"]

@@ -8,10 +8,10 @@ from .registry import PUBLIC as PUBLIC
 
 MODULES = (
     *("methods", "basic", "creation", "convert", "random"),
-    *("pointwise", "reduce", "calculus", "shape", "diagonal", "join", "index", "order"),
+    *("pointwise", "reduce", "calculus", "shape", "inplace", "diagonal", "join", "index", "order"),
     *("linalg", "decompositions", "products", "fft"),
     *("conv", "pool", "interpolate", "norm", "loss", "ctc", "embedding", "dropout", "attention"),
-    *("protocols", "einops_backend", "compat"),
+    *("protocols", "einops_backend", "compat", "shared"),
 )
 
 for _name in MODULES:

@@ -29,7 +29,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     [1.0, 0.0]
     """
     name = "scaled_dot_product_attention"
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1]) if query.ndim and query.shape[-1] else 1.0
     if attn_mask is not None and attn_mask.dtype.kind != "b" and not is_floating(attn_mask.dtype):
         raise DtypeError(f"{name}: attn_mask must be bool (True: may attend) or floating (added to the "
                          f"scores), got {attn_mask.dtype.name}")
@@ -104,7 +105,7 @@ def multi_head_attention_forward(
         raise ShapeError(f"{name}: query, key and value must all be [length, batch, features] or all "
                          "[length, features], got "
                          f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}")
-    if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
+    if query.shape[-1] != embed_dim_to_check or num_heads < 1 or embed_dim_to_check % num_heads:
         raise ShapeError(f"{name}: query needs embed_dim={embed_dim_to_check} features, a multiple of "
                          f"num_heads={num_heads}, got {query.shape[-1]}")
     if key.shape[:-1] != value.shape[:-1] or (batched and key.shape[1] != query.shape[1]):
@@ -228,7 +229,8 @@ def _additive(mask: Tensor, dtype: Any) -> Tensor:
     if mask.dtype.kind != "b":
         return mask
     backend = mask.storage.backend
-    return _wrap(backend.xp.where(mask.storage.array, -math.inf, 0.0).astype(dtype), backend)
+    with backend.guard():
+        return _wrap(backend.xp.where(mask.storage.array, -math.inf, 0.0).astype(dtype), backend)
 
 
 def _append_zeros(mask: Tensor, n: int) -> Tensor:

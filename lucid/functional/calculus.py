@@ -113,6 +113,9 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Dim = None, edge_order: int = 
 
 
 def _trapezoids(y: Tensor, x: Any, dx: Any, dim: int) -> tuple[Tensor, int]:
+    if not y.ndim or (isinstance(x, Tensor) and not x.ndim):
+        raise ShapeError("trapezoid: expected tensors of at least 1 dimension, got y "
+                         f"{tuple(y.shape)}" + (f" and x {tuple(x.shape)}" if isinstance(x, Tensor) else ""))
     dim = normalize_dim("trapezoid", dim, y.ndim)
     n = y.shape[dim]
     pairs = (_part(y, dim, 1, None) + _part(y, dim, None, builtins.max(n - 1, 0))) * 0.5

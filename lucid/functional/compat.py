@@ -39,10 +39,10 @@ for _name, _dtype in (
 
 @public("compile")
 def compile_(model: Any = None, **options: Any) -> Any:
-    """`model` itself, a module or a function: there is nothing to compile, since fusion happens as the model
-    runs (lucid.fusion).
+    """`model` itself, a module or a function: there is nothing to compile.
 
-    Options of PyTorch's are accepted and have no effect. Also a decorator.
+    Fusion happens as the model runs (lucid.fusion). Options of PyTorch's are accepted and have no effect.
+    Also a decorator.
 
     >>> import lucid
     >>> layer = lucid.nn.Linear(2, 2)

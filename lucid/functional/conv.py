@@ -116,6 +116,8 @@ def _transposed(
         raise ShapeError(f"{name}: expected a weight [in, out / groups, {n} sizes], got shape {weight.shape}")
     stride, dilation = _settings(name, n, stride, dilation)
     pad, extra = sizes(name, "padding", padding, n), sizes(name, "output_padding", output_padding, n)
+    if min(pad) < 0:
+        raise ShapeError(f"{name}: padding must not be negative, got {pad}; pad the result instead")
     for e, s, d in zip(extra, stride, dilation, strict=True):
         if not 0 <= e < max(s, d):
             raise ShapeError(
@@ -287,8 +289,13 @@ def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     return F.permute(out, (2, 0, 1))
 
 
-def _images(name: str, value: Any) -> tuple[int, int]:
-    return sizes(name, "kernel_size, dilation, padding and stride", value, 2)  # type: ignore[return-value]
+def _images(name: str, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> list[tuple[int, ...]]:
+    given = dict(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
+    settings = {argument: sizes(name, argument, value, 2) for argument, value in given.items()}
+    for argument, value in settings.items():
+        if min(value) < (argument != "padding"):
+            raise ShapeError(f"{name}: {argument} must be at least {int(argument != 'padding')}, got {value}")
+    return [*settings.values()]
 
 
 @public("nn.functional.unfold")
@@ -302,7 +309,7 @@ def unfold(x: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, 
     >>> lucid.nn.functional.unfold(lucid.arange(9.0).reshape(1, 3, 3), (2, 2))[:, 0]    # the first window
     tensor([0., 1., 3., 4.])
     """
-    settings = [_images("unfold", v) for v in (kernel_size, dilation, padding, stride)]
+    settings = _images("unfold", kernel_size, dilation, padding, stride)
     return unbatched(lambda v: F.im2col(v, *settings), "unfold", x, 2)
 
 
@@ -322,7 +329,8 @@ def fold(
               [2., 4., 2.],
               [1., 2., 1.]]]])
     """
-    size, *settings = [_images("fold", v) for v in (output_size, kernel_size, dilation, padding, stride)]
+    size = sizes("fold", "output_size", output_size, 2)
+    settings = _images("fold", kernel_size, dilation, padding, stride)
     if min(window_count(size, settings[0], settings[3], tuple((p, p) for p in settings[2]), settings[1])) < 1:
         raise ShapeError(
             f"fold: no window of kernel_size {settings[0]} fits in output_size {size}; check padding and "

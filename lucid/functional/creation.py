@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.inplace import check_writable, write
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..storage.backend import backend_of
@@ -31,10 +32,12 @@ def shape_of(name: str, size: tuple[Any, ...]) -> Shape:
 
 def given(out: Any, result: Tensor, name: str) -> Tensor:
     """`out` with `result` written into it; `result` when out is None."""
-    if out is None:
-        return result
-    check_writable(out, name)
-    return write(out, result, name)
+    return result if out is None else written(name, out, lambda: result, (), {})
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not isinstance(value, (int, float, complex, np.number, np.bool_)):
+        raise DtypeError(f"{name}: expected a number to fill with, got {type(value).__name__} {value!r}")
 
 
 def _number_dtype(value: Any) -> Any:
@@ -131,6 +134,7 @@ def full(
     fill_value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     wanted = (_number_dtype(fill_value) if out is None else out.dtype) if dtype is None else as_dtype(dtype)
     shape = shape_of("full", (size,))
+    _check_number("full", fill_value)
     return given(
         out,
         _wrap(backend.quietly(backend.xp.full, shape, fill_value, dtype=wanted), backend, requires_grad),
@@ -220,12 +224,13 @@ def arange(
     wanted = (int64 if whole else get_default_dtype()) if dtype is None else as_dtype(dtype)
     n = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
     backend = backend_of(device if out is None else out.device)
-    array = backend.xp.arange(n, dtype="int64" if whole else "float64")
-    if step != 1:
-        array *= step
-    if start:
-        array += start
-    array = backend.quietly(array.astype, wanted, copy=False)
+    with backend.guard():
+        array = backend.xp.arange(n, dtype="int64" if whole else "float64")
+        if step != 1:
+            array *= step
+        if start:
+            array += start
+        array = backend.quietly(array.astype, wanted, copy=False)
     return given(out, _wrap(array, backend, requires_grad), "arange")
 
 
@@ -488,6 +493,7 @@ def _filled(x: Tensor, value: Any, name: str) -> Tensor:
     else:
         if isinstance(value, complex) and category(x.dtype) != 3:
             raise DtypeError(f"{name}: a complex value {value} does not fit a tensor of {x.dtype.name}")
+        _check_number(name, value)
         # A 0-d array seen with strides of 0: nothing of x's size is allocated.
         number = backend.quietly(backend.xp.asarray(value).astype, x.dtype)
         filler = _wrap(backend.xp.broadcast_to(number, x.shape), backend)

@@ -11,7 +11,7 @@ from ..ops.ctc import IMPOSSIBLE
 from ..ops.loss import check_reduction
 from ..tensor import Tensor, _wrap
 from .loss import _check_classes
-from .registry import public
+from .registry import on_its_device, public
 
 
 @public("nn.functional.ctc_loss", "ctc_loss")
@@ -31,6 +31,9 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     tensor(0.2877)
     """
     check_reduction("ctc_loss", reduction)
+    if log_probs.ndim not in (2, 3) or targets.ndim not in (1, 2):
+        raise ShapeError("ctc_loss: expected log_probs [T, N, C] or [T, C] and targets [N, S] or "
+                         f"[sum of target_lengths], got {log_probs.shape} and {targets.shape}")
     single = log_probs.ndim == 2
     x = F.reshape(log_probs, (log_probs.shape[0], 1, log_probs.shape[1])) if single else log_probs
     steps, n, classes = x.shape
@@ -80,9 +83,12 @@ def _lengths(name: str, lengths: Any, n: int, backend: Any) -> list[int]:
     values = [int(v) for v in values] if isinstance(values, (list, tuple)) else [int(values)]
     if len(values) != n:
         raise ShapeError(f"{name}: expected one length for each of the {n} sequences, got {len(values)}")
+    if min(values, default=0) < 0:
+        raise ShapeError(f"{name}: lengths must not be negative, got {values}")
     return values
 
 
+@on_its_device
 def _padded_targets(targets: Tensor, lengths: list[int], n: int, xp: Any) -> Any:
     array = targets.storage.array.astype("int64")
     longest = max(lengths, default=0)

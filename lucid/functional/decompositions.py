@@ -186,7 +186,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """
     check_matrix("linalg.householder_product", A, square=False)
     m, n = A.shape[-2:]
-    if m < n or tau.shape[-1] > n:
+    if m < n or not tau.ndim or tau.shape[-1] > n:
         raise ShapeError(
             "linalg.householder_product: expected A [..., m, n] and tau [..., k] with m >= n >= k, got "
             f"{A.shape} and {tau.shape}"
@@ -219,6 +219,8 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: b
     """
     check_matrix("ormqr", x, square=False)
     check_matrix("ormqr", other, square=False)
+    if tau.shape[-1:] != x.shape[-1:]:
+        raise ShapeError(f"ormqr: expected tau [..., k] for x [..., m, k], got {tau.shape} and {x.shape}")
     if left:
         return _reflect(x, tau, other, transpose)
     return mH(_reflect(x, tau, mH(other), not transpose))
@@ -334,6 +336,11 @@ def linalg_lu_solve(
     """
     check_matrix("linalg.lu_solve", LU)
     check_matrix("linalg.lu_solve", B, square=False)
+    if B.shape[-2 if left else -1] != LU.shape[-1]:
+        raise ShapeError(
+            f"linalg.lu_solve: LU {LU.shape} and B {B.shape} do not fit; LU's size must be B's number of "
+            f"{'rows' if left else 'columns'}"
+        )
     if not left:
         return mH(linalg_lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
     order = F.pivots_to_order(pivots, LU.shape[-2])

@@ -10,7 +10,7 @@ from ..errors import DtypeError, ShapeError
 from ..storage.backend import backend_of
 from ..storage.dtype import COMPLEX_OF, as_dtype, get_default_dtype
 from ..tensor import Tensor, _wrap
-from .registry import public
+from .registry import on_its_device, public
 
 Sizes = Sequence[int] | None
 Dims = int | Sequence[int] | None
@@ -32,6 +32,8 @@ def _plan(name: str, x: Tensor, s: Sizes, dim: Dims) -> tuple[tuple[int, ...], t
         dims = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
     else:
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if not dims and name.lstrip("i")[0] in "rh":
+        raise ShapeError(f"fft.{name}: expected at least one dimension to transform, got shape {x.shape}")
     if not all(-x.ndim <= d < x.ndim for d in dims):
         raise ShapeError(f"fft.{name}: dim {dims} is out of range for shape {x.shape}")
     dims = tuple(d % x.ndim for d in dims)
@@ -42,6 +44,12 @@ def _plan(name: str, x: Tensor, s: Sizes, dim: Dims) -> tuple[tuple[int, ...], t
         )
     if any(n < 1 and n != -1 for n in sizes):
         raise ShapeError(f"fft.{name}: sizes must be positive, got {sizes}")
+    empty = [d for d, n in zip(dims, sizes, strict=True) if n == -1 and not x.shape[d]]
+    if empty:
+        raise ShapeError(
+            f"fft.{name}: nothing to transform along dimension {empty[0]} of size 0 (shape {x.shape}); "
+            "give a size"
+        )
     return dims, sizes
 
 
@@ -448,6 +456,7 @@ def stft(
 
 
 @public(method=True)
+@on_its_device
 def istft(
     x: Tensor,
     n_fft: int,
@@ -490,6 +499,8 @@ def istft(
     start = n_fft // 2 if center else 0
     stop = start + length if length is not None else size - start
     out, total = (F.narrow(v, 1, start, min(stop, size) - start) for v in (out, total))
+    if stop <= start:
+        raise ShapeError(f"istft: {x.shape[-1]} frames of hop_length={hop_length} leave no sample; give more")
     if float(abs(total.storage.array).min()) < 1e-11:  # a check: reads the device
         raise ShapeError(
             "istft: some sample lies in no window (the windows overlap to 0); use another window or hop"

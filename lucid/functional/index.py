@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
 from . import join as join  # publishes cat, split, meshgrid, ...
 from .reduce import numpy_names
-from .registry import public
+from .registry import on_its_device, public
 from .shape import broadcast_shapes
 
 _ALL = slice(None)
@@ -50,12 +51,18 @@ def _plain(i: Any) -> Any:
         return slice(*parts)
     if isinstance(i, Tensor):
         # One element read from the device, as in PyTorch: a 0-d integer tensor selects like a number.
-        return i if i.ndim or i.dtype.kind not in "iu" else int(i.item())
+        return i if i.ndim or i.dtype.kind != "i" else int(i.item())
     if not hasattr(i, "dtype") and hasattr(i, "__index__"):
         return operator.index(i)
     if hasattr(i, "dtype") and getattr(i, "ndim", 1) == 0:
-        return bool(i) if i.dtype.kind == "b" else operator.index(i) if i.dtype.kind in "iu" else i
+        whole = i.dtype.kind == "i" or isinstance(i, np.unsignedinteger)
+        return bool(i) if i.dtype.kind == "b" else operator.index(i) if whole else i
     return i
+
+
+def _old_mask(name: str) -> None:
+    warnings.warn(f"{name}: a uint8 mask is taken as bool, as PyTorch does for older code; use .bool()",
+                  UserWarning, stacklevel=5)
 
 
 def _index_array(x: Tensor, i: Any) -> Any:
@@ -74,6 +81,9 @@ def _index_array(x: Tensor, i: Any) -> Any:
     else:
         raise DtypeError("getitem: expected integers, slices, None, Ellipsis, and tensors, arrays or lists "
                          f"of integers or bools, got {type(i).__name__} {i!r}")
+    if array.dtype == "uint8":
+        _old_mask("getitem")
+        return array.astype(bool)
     if array.dtype.kind not in "ib":
         raise DtypeError(f"getitem: expected an index of integers or bools, got {array.dtype.name}; use "
                          ".long() for positions, .bool() for a mask")
@@ -117,8 +127,9 @@ def parse_index(x: Tensor, index: Any, keep_tensors: bool = False) -> Index:
         else:
             basic.append(_ALL)
             # A fresh array: the index tensor may be changed before the backward pass.
-            checked = check_range("getitem", xp, i, x.shape[dim], dim, wrap=True)
-            arrays.append(checked.copy() if checked is i else checked)
+            with x.backend.guard():
+                checked = check_range("getitem", xp, i, x.shape[dim], dim, wrap=True)
+                arrays.append(checked.copy() if checked is i else checked)
             dim += 1
     while arrays and arrays[-1] is None:
         arrays.pop()
@@ -346,6 +357,7 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 @public(method=True)
 @numpy_names
+@on_its_device
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None.
 
@@ -446,9 +458,12 @@ def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
     if x is None and y is None:
         return nonzero(condition, as_tuple=True)
     if isinstance(condition, Tensor) and condition.dtype.kind != "b":
-        raise DtypeError(
-            f"where: expected a condition of bools, got {condition.dtype.name}; use condition != 0"
-        )
+        if condition.dtype != "uint8":
+            raise DtypeError(
+                f"where: expected a condition of bools, got {condition.dtype.name}; use condition != 0"
+            )
+        condition = condition.to(dtype="bool")
+        _old_mask("where")
     return F.where(condition, x, y)
 
 

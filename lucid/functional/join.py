@@ -234,8 +234,10 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """
     if chunks < 1:
         raise ShapeError(f"chunk: expected at least 1 chunk, got {chunks}")
+    if not x.ndim:
+        raise ShapeError("chunk: a 0-d tensor cannot be split; use reshape(1) first")
     dim = normalize_dim("chunk", dim, x.ndim)
-    n = x.shape[dim] if x.ndim else 0
+    n = x.shape[dim]
     return split(x, -(-n // chunks), dim) if n else _cut(x, [0] * chunks, dim)
 
 

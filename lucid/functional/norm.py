@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named
 from ..storage.dtype import as_dtype, is_floating
 from ..storage.random import default_generator
 from ..tensor import Tensor, _wrap
-from .registry import public
+from .registry import on_its_device, public
 
 # ---- softmax ----
 
@@ -94,6 +95,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 
 @public("nn.functional.gumbel_softmax")
+@on_its_device
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10,
                    dim: int = -1) -> Tensor:
     """A sample of the relaxed categorical distribution (Jang et al. 2017, arXiv:1611.01144).
@@ -106,11 +108,16 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     tensor([0., 1.])
     """
     backend = logits.storage.backend
-    noise = -backend.xp.log(default_generator(backend).exponential(logits.shape, dtype=logits.dtype))
+    noise = default_generator(backend).exponential(logits.shape, dtype=logits.dtype)
+    noise = backend.xp.negative(backend.xp.log(noise))
     soft = F.softmax((logits + _wrap(noise, backend)) / tau, dim)
     if not hard:
         return soft
     array = soft.storage.array
+    if not array.ndim:
+        return soft
+    if not array.shape[dim]:
+        raise ShapeError(f"gumbel_softmax: expected at least one element along dim {dim}, got {array.shape}")
     top = array.argmax(dim)
     shape = [1] * array.ndim
     shape[dim] = -1
@@ -222,9 +229,10 @@ def _update(input: Tensor, running_mean: Tensor | None, running_var: Tensor | No
         if storage.array.shape != value.shape:
             raise ShapeError(f"batch_norm: {what} must have one value for each of the {input.shape[1]} "
                              f"channels, got shape {tuple(storage.array.shape)}")
-        storage.array *= 1.0 - momentum
-        storage.array += (value * (momentum * n / (n - 1) if running is running_var
-                                   else momentum)).astype(storage.array.dtype)
+        with storage.backend.guard():
+            storage.array *= 1.0 - momentum
+            storage.array += (value * (momentum * n / (n - 1) if running is running_var
+                                       else momentum)).astype(storage.array.dtype)
         storage.version += 1
 
 
@@ -250,9 +258,11 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
         raise ShapeError("instance_norm: needs more than one value per channel of a sample, got an input of "
                          f"shape {tuple(input.shape)}")
     out = F.instance_norm(input, weight, bias, eps)
-    if (running_mean is not None or running_var is not None) and math.prod(input.shape) > 0:
+    if (running_mean is not None or running_var is not None) and input.numel():
         x, axes = input.storage.array, tuple(range(2, input.ndim))
-        _update(input, running_mean, running_var, x.mean(axes).mean(0), x.var(axes).mean(0), momentum, n)
+        with input.backend.guard():
+            mean, var = x.mean(axes).mean(0), x.var(axes).mean(0)
+        _update(input, running_mean, running_var, mean, var, momentum, n)
     return out
 
 
@@ -270,6 +280,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     if input.ndim < 3:
         raise ShapeError("local_response_norm: expected an input of shape [N, C, d1, ...], got "
                          f"{tuple(input.shape)}")
+    if size < 1:
+        raise ShapeError(f"local_response_norm: size must be at least 1, got {size}")
     total = F.channel_window_sum(input * input, size // 2, (size - 1) // 2)
     return input / (total * (alpha / size) + k) ** beta
 
@@ -284,7 +296,7 @@ def vector_norm(x: Tensor, p: float, dim: Any, keepdim: bool = False) -> Tensor:
     if p == -math.inf:
         return F.amin(F.abs(x), dim=dim, keepdim=keepdim)
     if p == 0:
-        return F.sum(F.abs(F.sign(x)), dim=dim, keepdim=keepdim)
+        return F.sum(F.abs(F.sgn(x)), dim=dim, keepdim=keepdim)
     if p == 1:
         return F.sum(F.abs(x), dim=dim, keepdim=keepdim)
     total = F.sum(x * F.conj(x) if p == 2 else F.abs(x) ** p, dim=dim, keepdim=keepdim)
@@ -305,9 +317,10 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
     >>> lucid.nn.functional.normalize(lucid.tensor([[3.0, 4.0]]))
     tensor([[0.6, 0.8]])
     """
+    if out is not None:
+        return written("normalize", out, normalize, (input, p, dim, eps), {})
     norm = vector_norm(input, p, dim, keepdim=True)
-    result = input / F.where(F.lt(norm, eps), eps, norm)
-    return result if out is None else out.copy_(result)
+    return input / F.where(F.lt(norm, eps), eps, norm)
 
 
 def _broadcast_shape(name: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:

@@ -140,18 +140,18 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
 
 @public()
 def real(x: Tensor) -> Tensor:
-    """The real part; a real tensor itself.
+    """The real part, a view; a real tensor itself.
 
     >>> import lucid
     >>> lucid.real(lucid.tensor([1 + 2j]))
     tensor([1.])
     """
-    return F.real(x) if category(x.dtype) == 3 else x
+    return F.real_view(x) if category(x.dtype) == 3 else x
 
 
 @public()
 def imag(x: Tensor) -> Tensor:
-    """The imaginary part of a complex tensor. Raises DtypeError for a real one.
+    """The imaginary part of a complex tensor: a view. Raises DtypeError for a real one.
 
     >>> import lucid
     >>> lucid.imag(lucid.tensor([1 + 2j]))
@@ -159,7 +159,7 @@ def imag(x: Tensor) -> Tensor:
     """
     if category(x.dtype) != 3:
         raise DtypeError(f"imag: expected a complex tensor, got {x.dtype.name}")
-    return F.imag(x)
+    return F.imag_view(x)
 
 
 @public("conj", "conj_physical", method=("conj", "conj_physical"))
@@ -213,7 +213,7 @@ def allclose(x: Tensor, y: Tensor, rtol: builtins.float = 1e-5, atol: builtins.f
     >>> lucid.allclose(lucid.tensor([1.0]), lucid.tensor([1.000001]))
     True
     """
-    return builtins.bool(F.isclose(x, y, rtol, atol, equal_nan).storage.array.all())
+    return builtins.bool(F.all(F.isclose(x, y, rtol, atol, equal_nan)).array)
 
 
 @public(method=True)
@@ -224,7 +224,7 @@ def equal(x: Tensor, y: Tensor) -> builtins.bool:
     >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1, 2]))
     True
     """
-    return x.shape == y.shape and builtins.bool(F.eq(x, y).storage.array.all())
+    return x.shape == y.shape and builtins.bool(F.all(F.eq(x, y)).array)
 
 
 # ---- second names ----
@@ -293,6 +293,13 @@ def _method(name: str) -> Callable[..., Any]:
     return function
 
 
+def _part_setter(part: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Any], None]:
+    def assign(x: Tensor, value: Any) -> None:
+        part(x).copy_(value)
+
+    return assign
+
+
 def _attach() -> None:
     for alias, name in ALIASES.items():
         PUBLIC[alias] = _forward(name)
@@ -308,7 +315,7 @@ def _attach() -> None:
         PUBLIC.setdefault(f"{name}_", _method(f"{name}_"))
     setattr(Tensor, "polygamma", _polygamma)  # noqa: B010    (no attribute that mypy knows)
     for part in (real, imag):
-        setattr(Tensor, part.__name__, property(part))
+        setattr(Tensor, part.__name__, property(part, _part_setter(part)))
     # The name that PyTorch kept from Python 2.
     setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010
 

@@ -238,6 +238,8 @@ def _lp_pool(
     name: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> Tensor:
     kernel = sizes(name, "kernel_size", kernel_size, n)
+    if not norm_type:
+        raise ShapeError(f"{name}: norm_type must not be 0; the mean of powers 0 has no root")
     if math.isinf(norm_type):
         sign = math.copysign(1.0, norm_type)
         pooled = _max_pool(f"max_pool{n}d", n, F.abs(x) * sign, kernel, stride, 0, 1, ceil_mode, False)
@@ -436,6 +438,11 @@ def _unpool(
         (m - 1) * s + k - 2 * p
         for m, s, k, p in zip(x.shape[x.ndim - n :], stride, kernel, padding, strict=True)
     )
+    if min(kernel) < 1 or min(stride) < 1 or min(padding) < 0:
+        raise ShapeError(
+            f"{name}: kernel_size and stride must be positive and padding not negative, got {kernel}, "
+            f"{stride} and {padding}"
+        )
     if output_size is None:
         return F.max_unpool(x, indices, default)
     size = tuple(int(v) for v in output_size)[-n:]

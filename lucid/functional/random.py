@@ -14,7 +14,7 @@ from ..storage.dtype import as_dtype, category, float32, float64, get_default_dt
 from ..storage.random import Generator, generator_for
 from ..tensor import Tensor, _wrap
 from .creation import given, shape_of
-from .registry import public
+from .registry import on_its_device, public
 from .shape import broadcast_shapes
 
 
@@ -235,6 +235,7 @@ def randint_like(
 
 
 @public()
+@on_its_device
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,
@@ -289,6 +290,7 @@ def _check_probabilities(name: str, x: Tensor) -> None:
 
 
 @public(method=True)
+@on_its_device
 def bernoulli(
     x: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None
 ) -> Tensor:
@@ -313,6 +315,7 @@ def bernoulli(
 
 
 @public(method=True)
+@on_its_device
 def multinomial(
     x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
@@ -332,6 +335,8 @@ def multinomial(
         )
     backend = x.storage.backend
     xp, n = backend.xp, x.shape[-1]
+    if not n:
+        raise ShapeError(f"multinomial: expected at least one weight, got shape {x.shape}")
     if num_samples < 1 or (num_samples > n and not replacement):
         raise ShapeError(
             f"multinomial: cannot draw {num_samples} of {n} without replacement; pass replacement=True"
@@ -384,6 +389,7 @@ def _write(x: Tensor, array: Any, name: str) -> Tensor:
     return write(x, _wrap(array, x.storage.backend), name)
 
 
+@on_its_device
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with uniform numbers in [a, b). Raises ShapeError for a > b.
 
@@ -400,6 +406,7 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
     )
 
 
+@on_its_device
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -425,6 +432,7 @@ def normal_(
     )
 
 
+@on_its_device
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -443,6 +451,7 @@ def log_normal_(
     )
 
 
+@on_its_device
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with exponential numbers > 0 of rate `lambd`.
 
@@ -462,6 +471,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     )
 
 
+@on_its_device
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with 1 with probability p (a number, or a tensor that broadcasts), else 0.
 
@@ -484,6 +494,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     return _write(self, source.bernoulli_mask(self.shape, p).astype(self.dtype), "bernoulli_")
 
 
+@on_its_device
 def random_(
     self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
@@ -514,6 +525,7 @@ def random_(
     return _write(self, array.astype(self.dtype), "random_")
 
 
+@on_its_device
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -529,6 +541,7 @@ def cauchy_(
     return _write(self, (median + sigma * backend.xp.tan(math.pi * (u - 0.5))).astype(self.dtype), "cauchy_")
 
 
+@on_its_device
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with numbers of trials up to the first success of probability p.
 

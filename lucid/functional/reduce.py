@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from ..autograd.inplace import method as in_place
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named, normalize_dim
@@ -144,7 +145,7 @@ def _extremum(x: Tensor, dim: Any, keepdim: bool, full: Any, along: Any, binary:
         return full(x, None, keepdim)
     if isinstance(dim, Tensor):
         return binary(x, dim)
-    return ValuesIndices(*along(x, int(dim), keepdim))
+    return ValuesIndices(*along(x, dim, keepdim))
 
 
 @public(method=True)
@@ -340,7 +341,7 @@ def corrcoef(x: Tensor) -> Tensor:
 
 @public(method=True)
 @numpy_names
-def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: None = None,
+def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: Any = None,
          dtype: Any = None) -> Tensor:
     """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0, "fro" (2) or "nuc" (singular values).
 
@@ -352,7 +353,7 @@ def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out:
     tensor([5., 1.])
     """
     if out is not None:
-        raise DtypeError("norm: out= is not supported; assign the result")
+        return written("norm", out, norm, (x, p, dim, keepdim), {"dtype": dtype})
     x = _cast(x, dtype)
     if p == "nuc":
         linalg: Any = importlib.import_module("lucid.linalg")
@@ -524,7 +525,7 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
     if q.ndim > 1 or q.dtype != x.dtype:
         raise ShapeError(f"{name}: expected q of at most 1 dimension and dtype {x.dtype.name}, got "
                          f"{q.dtype.name}{list(q.shape)}")
-    if bool(((q.array < 0) | (q.array > 1)).any()):
+    if not bool(((q.array >= 0) & (q.array <= 1)).all()):
         raise ShapeError(f"{name}: expected 0 <= q <= 1, got {q.detach()}")
     whole = dim is None or not x.ndim
     dim = None if whole else normalize_dim(name, dim, x.ndim)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from ..ops.shape import address
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap
 from .reduce import numpy_names
-from .registry import public
+from .registry import on_its_device, public
 
 Size = Any
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -367,10 +367,10 @@ def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int],
     tensor([[0, 2, 4],
             [1, 3, 5]])
     """
-    return F.as_strided_view(x, tuple(size), tuple(stride), _offset(x, storage_offset), x.stride())
+    return F.as_strided_view(x, tuple(size), tuple(stride), offset_in(x, storage_offset), x.stride())
 
 
-def _offset(x: Tensor, storage_offset: int | None) -> int:
+def offset_in(x: Tensor, storage_offset: int | None) -> int:
     """`storage_offset` counted from x's first element."""
     if storage_offset is None:
         return 0
@@ -426,6 +426,7 @@ def tile(x: Tensor, *repeats: Size, dims: Size = None) -> Tensor:
 
 @public(method=True)
 @numpy_names
+@on_its_device
 def repeat_interleave(x: Tensor, repeats: Any = None, dim: int | None = None, *,
                       output_size: int | None = None) -> Tensor:
     """`x` with each slice along `dim` (each element when None) repeated `repeats` times in place.

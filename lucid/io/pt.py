@@ -1,9 +1,10 @@
 """Reads PyTorch's `.pt` files (the zip format of `torch.save`) without PyTorch and without running what they
 say.
 
-The pickle inside may only rebuild tensors, arrays and plain containers: a table lists the names that it may
-use and another the operations, and everything else is refused. So loading a file from a stranger cannot
-execute code, nor change an object that was there before. Format:
+The pickle inside may only rebuild tensors, arrays and plain containers, and objects of classes that the
+program has allowed (`SAFE`, empty): a table lists the names that it may use and another the operations, and
+everything else is refused. So loading a file from a stranger cannot execute code, nor change an object that
+was there before. Format:
 https://docs.pytorch.org/docs/stable/notes/serialization.html.
 """
 
@@ -17,6 +18,7 @@ import re
 import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
 import ml_dtypes
@@ -64,6 +66,10 @@ _OPERATIONS = """
     APPEND APPENDS EMPTY_DICT DICT SETITEM SETITEMS EMPTY_SET ADDITEMS FROZENSET GET BINGET LONG_BINGET PUT
     BINPUT LONG_BINPUT MEMOIZE GLOBAL STACK_GLOBAL BINPERSID
 """
+
+
+# "module.name" -> class, of which a file may contain objects (lucid.serialization.safe_globals).
+SAFE: dict[str, type] = {}
 
 
 class _Storage:
@@ -170,9 +176,12 @@ class _Unpickler(pickle._Unpickler):
             return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         make: Callable[..., Any] | None = self._own.get((module, name), _NAMES.get((module, name)))
         if make is None:
+            make = SAFE.get(f"{module}.{name}")
+        if make is None:
             raise CheckpointError(
                 f"it contains {module}.{name}, which is not loaded because it could run code; expected "
-                "tensors, numbers, strings, dicts and lists. Save model.state_dict() in PyTorch"
+                "tensors, numbers, strings, dicts and lists. Save model.state_dict() in PyTorch, or, for a "
+                "class that you trust, allow it: lucid.serialization.add_safe_globals"
             )
         return _Name(make)
 
@@ -186,7 +195,15 @@ class _Unpickler(pickle._Unpickler):
             raise CheckpointError("it calls something that cannot be called")
         self.stack.append(name.make(*arguments))
 
-    dispatch[ord(pickle.REDUCE)] = dispatch[ord(pickle.NEWOBJ)] = _make
+    def _make_new(self) -> None:
+        # NEWOBJ: as REDUCE, but objects of allowed classes come without __init__.
+        name = self.stack[-2]
+        if type(name) is _Name and isinstance(name.make, type) and name.make in SAFE.values():
+            self.stack[-2] = _Name(partial(name.make.__new__, name.make))
+        self._make()
+
+    dispatch[ord(pickle.REDUCE)] = _make
+    dispatch[ord(pickle.NEWOBJ)] = _make_new
 
     def _build(self) -> None:
         # BUILD: object, state -> object, for the few kinds that have a state.
@@ -196,6 +213,9 @@ class _Unpickler(pickle._Unpickler):
             _fill(built, state)
         elif type(built) is _Number:
             built.order(state)
+        elif type(built) in SAFE.values():
+            self.stack.append(state)
+            super().load_build()  # type: ignore[misc]
         elif type(state) is dict and _may_have(built, state):
             vars(built).update(state)
         else:

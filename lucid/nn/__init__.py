@@ -2,6 +2,7 @@
 
 from . import functional as functional
 from . import init as init
+from . import parallel as parallel
 from . import utils as utils
 from .activation import CELU as CELU
 from .activation import ELU as ELU
@@ -31,6 +32,7 @@ from .activation import Softsign as Softsign
 from .activation import Tanh as Tanh
 from .activation import Tanhshrink as Tanhshrink
 from .activation import Threshold as Threshold
+from .adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from .attention import MultiheadAttention as MultiheadAttention
 from .container import ModuleDict as ModuleDict
 from .container import ModuleList as ModuleList
@@ -91,6 +93,7 @@ from .module import Module as Module
 from .norm import BatchNorm1d as BatchNorm1d
 from .norm import BatchNorm2d as BatchNorm2d
 from .norm import BatchNorm3d as BatchNorm3d
+from .norm import CrossMapLRN2d as CrossMapLRN2d
 from .norm import GroupNorm as GroupNorm
 from .norm import InstanceNorm1d as InstanceNorm1d
 from .norm import InstanceNorm2d as InstanceNorm2d
@@ -104,7 +107,6 @@ from .norm import LazyInstanceNorm2d as LazyInstanceNorm2d
 from .norm import LazyInstanceNorm3d as LazyInstanceNorm3d
 from .norm import LocalResponseNorm as LocalResponseNorm
 from .norm import RMSNorm as RMSNorm
-from .norm import SyncBatchNorm as SyncBatchNorm
 from .padding import CircularPad1d as CircularPad1d
 from .padding import CircularPad2d as CircularPad2d
 from .padding import CircularPad3d as CircularPad3d
@@ -120,6 +122,7 @@ from .padding import ReplicationPad3d as ReplicationPad3d
 from .padding import ZeroPad1d as ZeroPad1d
 from .padding import ZeroPad2d as ZeroPad2d
 from .padding import ZeroPad3d as ZeroPad3d
+from .parallel import DataParallel as DataParallel
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
 from .parameter import UninitializedParameter as UninitializedParameter
@@ -148,6 +151,8 @@ from .rnn import GRUCell as GRUCell
 from .rnn import LSTMCell as LSTMCell
 from .rnn import RNNBase as RNNBase
 from .rnn import RNNCell as RNNCell
+from .rnn import RNNCellBase as RNNCellBase
+from .sync_norm import SyncBatchNorm as SyncBatchNorm
 from .transformer import Transformer as Transformer
 from .transformer import TransformerDecoder as TransformerDecoder
 from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
@@ -161,3 +166,6 @@ from .upsampling import Unfold as Unfold
 from .upsampling import Upsample as Upsample
 from .upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from .upsampling import UpsamplingNearest2d as UpsamplingNearest2d
+
+# Last: PyTorch's inner paths, which lead to all of the above.
+from . import modules as modules  # isort: skip

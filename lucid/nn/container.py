@@ -98,7 +98,7 @@ class Sequential(_Numbered):
     """Applies its modules one after the other. Takes modules, or one dictionary of named modules.
 
     >>> import lucid
-    >>> model = Sequential(lucid.nn.Linear(4, 3), lucid.nn.ReLU(), lucid.nn.Linear(3, 2))
+    >>> model = lucid.nn.Sequential(lucid.nn.Linear(4, 3), lucid.nn.ReLU(), lucid.nn.Linear(3, 2))
     >>> model(lucid.zeros(5, 4)).shape
     (5, 2)
     """
@@ -343,6 +343,27 @@ class ParameterDict(Module):
         value = self[key]
         del self[key]
         return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """The last (key, value), which is taken out."""
+        if not self._keys:
+            raise KeyError("ParameterDict: popitem of an empty dictionary")
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value under `key`, which is `default` from now on where there was none."""
+        if key not in self._keys:
+            self[key] = default
+        return self[key]
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A new dictionary with these keys and one value."""
+        return ParameterDict((k, default) for k in keys)
+
+    def copy(self) -> ParameterDict:
+        """A new dictionary of the same values."""
+        return ParameterDict(self.items())
 
     def clear(self) -> None:
         """Nothing; takes all values out."""

@@ -73,16 +73,22 @@ class _BatchNorm(_NormBase):
             raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels (dimension 1), "
                              f"got shape {tuple(input.shape)}")
 
-    def forward(self, input: Tensor) -> Tensor:
-        self._check(input)
+    def _count(self) -> float:
+        """The share of this batch in the running statistics; in training, counts it."""
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             counter = self.num_batches_tracked.storage
-            counter.array += 1
+            with counter.backend.guard():
+                counter.array += 1
             counter.version += 1
             if self.momentum is None:
                 # The cumulative average (reads the counter back from the device).
                 momentum = 1.0 / float(counter.array)
+        return momentum
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        momentum = self._count()
         from_batch = self.training or (self.running_mean is None and self.running_var is None)
         tracked = not self.training or self.track_running_stats
         return F.batch_norm(input, self.running_mean if tracked else None,
@@ -126,17 +132,6 @@ class BatchNorm3d(_BatchNorm):
     """
 
     dims = (5,)
-
-
-class SyncBatchNorm(_BatchNorm):
-    """Batch norm of one process: the same as BatchNorm in any number of dimensions.
-
-    >>> import lucid
-    >>> lucid.nn.SyncBatchNorm(3)(lucid.ones(2, 3, 4)).shape
-    (2, 3, 4)
-    """
-
-    dims = (2, 3, 4, 5)
 
 
 class _InstanceNorm(_NormBase):
@@ -324,6 +319,25 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """LocalResponseNorm under the name that it had in Torch: the same for an odd `size`.
+
+    For an even one it sums over size - 1 channels, and divides by size as ever. (PyTorch's module of this
+    name never takes the first channel out of its running sum; this one does what its documentation says.)
+
+    >>> import lucid
+    >>> lucid.nn.CrossMapLRN2d(3)(lucid.ones(1, 4, 2, 2)).shape
+    (1, 4, 2, 2)
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)
+
+    def forward(self, input: Tensor) -> Tensor:
+        summed = self.size - 1 + self.size % 2
+        return F.local_response_norm(input, summed, self.alpha * summed / self.size, self.beta, self.k)
 
 
 class _LazyBatchNorm(LazyModuleMixin):

@@ -84,7 +84,8 @@ _REPLICATION = (_Pad, "ReplicationPad", "replicate", "padded with the border ele
 ReplicationPad1d = _layer(1, *_REPLICATION)
 ReplicationPad2d = _layer(2, *_REPLICATION)
 ReplicationPad3d = _layer(3, *_REPLICATION)
-_CIRCULAR = (_Pad, "CircularPad", "circular", "padded as if it were periodic", "tensor([[3., 1., 2., 3., 1.]])")
+_CIRCULAR = (_Pad, "CircularPad", "circular", "padded as if it were periodic",
+             "tensor([[3., 1., 2., 3., 1.]])")
 CircularPad1d = _layer(1, *_CIRCULAR)
 CircularPad2d = _layer(2, *_CIRCULAR)
 CircularPad3d = _layer(3, *_CIRCULAR)

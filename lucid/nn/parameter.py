@@ -19,7 +19,7 @@ class Buffer(Tensor):
 
     >>> import lucid
     >>> m = lucid.nn.Module()
-    >>> m.mean = Buffer(lucid.zeros(2))
+    >>> m.mean = lucid.nn.Buffer(lucid.zeros(2))
     >>> list(m.state_dict())
     ['mean']
     """

@@ -99,8 +99,9 @@ class RNNBase(Module):
             # Longest first, as packed; the states are put in that order too.
             x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
             backend = x.storage.backend
-            steps = backend.xp.arange(x.shape[0])[:, None]
-            mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
+            with backend.guard():
+                steps = backend.xp.arange(x.shape[0])[:, None]
+                mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
             single = False
         else:
             if input.ndim not in (2, 3):
@@ -180,7 +181,7 @@ class RNN(RNNBase):
     x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n).
 
     >>> import lucid
-    >>> out, h = RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
+    >>> out, h = lucid.nn.RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
     >>> out.shape, h.shape
     ((2, 4, 5), (1, 2, 5))
     """
@@ -207,7 +208,7 @@ class LSTM(RNNBase):
     x [T, N, I], (h, c) -> (output [T, N, H], (h_n, c_n)).
 
     >>> import lucid
-    >>> out, (h, c) = LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
+    >>> out, (h, c) = lucid.nn.LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
     >>> out.shape, h.shape
     ((4, 2, 10), (4, 2, 5))
     """
@@ -271,7 +272,9 @@ def _lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return RECORDED.sigmoid(o) * RECORDED.tanh(c), c
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
+    """What the cells share: weights [gates * hidden_size, ...] and biases."""
+
     gates: ClassVar[int]
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
@@ -310,7 +313,7 @@ class _Cell(Module):
         return text if kind == "tanh" else f"{text}, nonlinearity={kind}"
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of RNN: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid
@@ -333,7 +336,7 @@ class RNNCell(_Cell):
                                              + F.linear(h, self.weight_hh, self.bias_hh))
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of LSTM: [N, I], (h, c) -> (h, c), each [N, H]; zeros when absent.
 
     Raises ShapeError for inputs that do not fit.
@@ -354,7 +357,7 @@ class LSTMCell(_Cell):
                           + F.linear(h, self.weight_hh, self.bias_hh), c)
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of GRU: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid

@@ -68,7 +68,7 @@ class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward net, each with dropout, residual and layer norm.
 
     >>> import lucid
-    >>> layer = TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> layer = lucid.nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
     >>> layer(lucid.zeros(2, 5, 8)).shape
     (2, 5, 8)
     """

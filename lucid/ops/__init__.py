@@ -9,7 +9,7 @@ MODULES = (
     *("reduce", "scan", "shape", "diagonal", "index", "scatter", "sort"),
     *("linear", "linalg", "decompositions", "fft"),
     *("conv", "pool", "interpolate", "softmax", "norm", "loss", "ctc", "attention", "embedding", "rnn"),
-    *("random", "cuda_kernels", "cuda_kernels_spatial", "cuda_conv"),
+    *("random", "cuda_kernels", "cuda_kernels_spatial", "cuda_conv", "cuda_products"),
 )
 
 for _name in MODULES:

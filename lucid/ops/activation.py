@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ..errors import ShapeError
-from .common import check_tensors, normalize_dim
+from .common import check_tensors, need_order, normalize_dim
 from .pointwise import like, wide
 from .registry import A, Sample, composite, op
 from .special import call
@@ -71,6 +71,7 @@ within.grad(x=lambda F, g, x: F.zeros_like(x), v=lambda F, g, x, low, high: F.wi
 @op(pointwise=True, public=False, samples=[Sample((3, 4), avoid=(0.0, 6.0))])
 def relu6(xp, x):
     """x held between 0 and 6; derivative 0 at both bounds."""
+    need_order("relu6", x)
     return xp.minimum(xp.maximum(x, 0), 6)
 
 
@@ -81,6 +82,7 @@ relu6.grad(x=lambda F, g, x: F.within(x, g, 0.0, 0.0, 6.0))
     samples=[Sample((3, 4), avoid=(-1.0, 1.0)), Sample((3, 4), -0.5, 2.0, avoid=(-0.5, 2.0))])
 def hardtanh(xp, x, min_val: float = -1.0, max_val: float = 1.0):
     """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+    need_order("hardtanh", x)
     return like(xp.minimum(xp.maximum(x, min_val), max_val), x)
 
 
@@ -92,6 +94,7 @@ hardtanh.grad(x=lambda F, g, x, min_val, max_val: F.within(x, g, 0.0, min_val, m
              Sample((3, 4), 1.5, avoid=(0.0,))])
 def leaky_relu(xp, x, negative_slope: float = 0.01):
     """x where x > 0, else negative_slope x."""
+    need_order("leaky_relu", x)
     y = like(x * negative_slope, x)
     return xp.maximum(x, y) if negative_slope <= 1 else xp.minimum(x, y)
 
@@ -102,6 +105,7 @@ leaky_relu.grad(x=lambda F, g, x, negative_slope: F.within(x, g, g * negative_sl
 @op(dtype="promote", pointwise=True, public=False, samples=[Sample((3, 4), (4,), avoid=(0.0,))])
 def prelu_kernel(xp, x, weight):
     """x where x > 0, else weight x, with broadcasting."""
+    need_order("prelu", x)
     return xp.where(x > 0, x, weight * x)
 
 
@@ -109,7 +113,7 @@ prelu_kernel.grad(x=lambda F, g, x, weight: F.within(x, g, weight * g, 0.0, math
                   weight=lambda F, g, x: F.within(x, 0.0, x * g, 0.0, math.inf))
 
 
-@composite(method=True,
+@composite(method=True, amp="low",
     samples=[Sample((2, 3, 4), A((3,), low=0.1, high=0.5), avoid=(0.0,)),
              Sample((5,), A((1,), low=0.1, high=0.5), avoid=(0.0,))])
 def prelu(F, x, weight):
@@ -138,6 +142,7 @@ def threshold(xp, x, threshold: float, value: float):
     >>> lucid.threshold(lucid.tensor([0.0, 0.5, 2.0]), 0.5, 20.0)
     tensor([20., 20.,  2.])
     """
+    need_order("threshold", x)
     return xp.where(x <= threshold, x.dtype.type(value), x)
 
 
@@ -152,6 +157,7 @@ def hardshrink(xp, x, lambd: float = 0.5):
     >>> lucid.nn.functional.hardshrink(lucid.tensor([-1.0, 0.3, 2.0]))
     tensor([-1.,  0.,  2.])
     """
+    need_order("hardshrink", x)
     return xp.where(xp.abs(x) <= lambd, x.dtype.type(0), x)
 
 
@@ -166,6 +172,7 @@ def softshrink(xp, x, lambd: float = 0.5):
     >>> lucid.nn.functional.softshrink(lucid.tensor([-1.0, 0.3, 2.0]))
     tensor([-0.5,  0. ,  1.5])
     """
+    need_order("softshrink", x)
     if lambd < 0:
         raise ShapeError(f"softshrink: expected lambd >= 0, got {lambd}")
     return like(x - xp.minimum(xp.maximum(x, -lambd), lambd), x)
@@ -177,6 +184,7 @@ softshrink.grad(x=lambda F, g, x, lambd: F.within(F.abs(x), g, 0.0, lambd, math.
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4), avoid=(-3.0, 3.0))])
 def hardsigmoid(xp, x):
     """(x + 3) / 6 held between 0 and 1."""
+    need_order("hardsigmoid", x)
     return like(xp.minimum(xp.maximum(x + 3.0, 0), 6) / 6.0, x)
 
 
@@ -187,6 +195,7 @@ hardsigmoid.grad(x=lambda F, g, x: F.within(x, g / 6.0, 0.0, -3.0, 3.0))
     samples=[Sample((3, 4), avoid=(-3.0, 3.0)), Sample(A(value=[-4.0, -1.0, 2.0, 5.0]))])
 def hardswish(xp, x):
     """x hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244)."""
+    need_order("hardswish", x)
     return like(x * xp.minimum(xp.maximum(x + 3.0, 0), 6) / 6.0, x)
 
 
@@ -214,6 +223,7 @@ def elu(xp, x, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0)
 
     Clevert et al. 2015, arXiv:1511.07289.
     """
+    need_order("elu", x)
     return _linear_exp(xp, x, alpha, scale, input_scale)
 
 
@@ -230,6 +240,7 @@ def selu(xp, x):
     >>> lucid.selu(lucid.tensor([-1.0, 0.0, 1.0]))
     tensor([-1.1113,  0.    ,  1.0507])
     """
+    need_order("selu", x)
     return _linear_exp(xp, x, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
@@ -246,6 +257,7 @@ def celu(xp, x, alpha: float = 1.0):
     >>> lucid.celu(lucid.tensor([-1.0, 0.0, 1.0]), alpha=2.0)
     tensor([-0.7869,  0.    ,  1.    ])
     """
+    need_order("celu", x)
     if alpha == 0:
         raise ShapeError("celu: expected alpha other than 0, got 0")
     return _linear_exp(xp, x, alpha, 1.0, 1.0 / alpha)
@@ -290,24 +302,42 @@ gelu.grad(x=_gelu_x)
 _TAIL = (-0.02914472, 0.14396617, -0.25570356, 0.15916273, -0.02310245, 0.10550507, 0.11983357, 0.13986178,
          0.13962141)
 _TAIL_SCALE, _TAIL_END = 0.35, 16.0    # e^(-16^2 / 2) is 0 in float32
+# The slope, 1/2 + sign(x) (1/2 - (tail - a phi)), has a difference in it: an absolute error is all that can
+# be had. These coefficients, from t^6 down, t = 1 / (1 + 0.28 a), are the minimax fit of the tail's absolute
+# error, 9e-9; computed in float32 the slope is right to 2.4e-7 (PyTorch's to 2.8e-7).
+SLOPE = (-0.10581053, 0.38988341, -0.23700886, 0.26892272, 0.06749164, 0.11652161)
+SLOPE_SCALE = 0.28
 _BLOCK = 1 << 16    # elements; with a quarter of it, numpy's calls make it 1.2 times as long
 
 
-def _tail(xp: Any, x: Any, a: Any, e: Any, t: Any, p: Any) -> None:
-    """Nothing; writes |x| (at most 16) to a, e^(-x^2 / 2) to e, and 1 - Phi(|x|) to p. t is scratch."""
-    xp.minimum(xp.abs(x, out=a), _TAIL_END, out=a)
+def _tail(xp: Any, x: Any, a: Any, e: Any, t: Any, p: Any, end: Any, scale: float, fit: Any) -> None:
+    """Nothing; writes |x| (at most 16) to a, e^(-x^2 / 2) to e, and the polynomial `fit` in 1 / (1 + scale a)
+    to p. t is scratch; end: an array of 16s, for NumPy is three times as fast with it as with a number.
+    """
+    xp.minimum(xp.abs(x, out=a), end, out=a)
     xp.exp(xp.multiply(xp.multiply(a, a, out=e), -0.5, out=e), out=e)
-    xp.reciprocal(xp.add(xp.multiply(a, _TAIL_SCALE, out=t), 1.0, out=t), out=t)
-    xp.multiply(t, _TAIL[0], out=p)
-    for c in _TAIL[1:]:
+    xp.divide(1.0, xp.add(xp.multiply(a, scale, out=t), 1.0, out=t), out=t)
+    xp.multiply(t, fit[0], out=p)
+    for c in fit[1:]:
         xp.multiply(xp.add(p, c, out=p), t, out=p)
-    xp.multiply(p, e, out=p)
+
+
+def with_sign(xp: Any, x: Any, sign: Any, out: Any) -> None:
+    """Nothing; writes x >= 0 with the sign of `sign` to `out` (which is neither). float32 or float64.
+
+    On the bits: a fourth of the time of NumPy's copysign.
+    """
+    bits = f"i{x.dtype.itemsize}"
+    o = out.view(bits)
+    xp.bitwise_and(sign.view(bits), xp.iinfo(bits).min, out=o)
+    xp.bitwise_or(o, x.view(bits), out=o)
 
 
 def _blocks(xp: Any, *arrays: Any) -> Any:
     """Rows of the arrays, flat, each with scratch of its size."""
     flat = [a.reshape(-1) for a in arrays]
-    scratch = xp.empty((4, min(_BLOCK, flat[0].size)), "float32")
+    scratch = xp.empty((5, min(_BLOCK, flat[0].size)), "float32")
+    scratch[4] = _TAIL_END
     for start in range(0, flat[0].size, _BLOCK):
         rows = [f[start:start + _BLOCK] for f in flat]
         yield rows, scratch[:, :rows[0].size]
@@ -317,8 +347,9 @@ def _gelu_cpu(xp: Any, x: Any, approximate: str = "none") -> Any:
     if approximate != "none" or x.dtype.name != "float32":
         return gelu.forward(xp, x, approximate)
     out = xp.empty(x.shape, "float32")
-    for (xs, ys), (a, e, t, p) in _blocks(xp, x, out):
-        _tail(xp, xs, a, e, t, p)
+    for (xs, ys), (a, e, t, p, end) in _blocks(xp, x, out):
+        _tail(xp, xs, a, e, t, p, end, _TAIL_SCALE, _TAIL)
+        xp.multiply(p, e, out=p)
         # x Phi(x) = max(x, 0) - |x| (1 - Phi(|x|)), on both sides of 0.
         xp.subtract(xp.maximum(xs, 0.0, out=ys), xp.multiply(p, a, out=p), out=ys)
     return out
@@ -329,12 +360,12 @@ def _gelu_cpu_x(F: Any, g: Any, x: Any, approximate: str) -> Any:
         return _gelu_x(F, g, x, approximate)
     xp = F.backend.xp
     out = xp.empty(x.shape, "float32")
-    for (xs, gs, ys), (a, e, t, p) in _blocks(xp, x, g, out):
-        _tail(xp, xs, a, e, t, p)
+    for (xs, gs, ys), (a, e, t, p, end) in _blocks(xp, x, g, out):
+        _tail(xp, xs, a, e, t, p, end, SLOPE_SCALE, SLOPE)
         # Phi(x) + x phi(x) = 1/2 + sign(x) (1/2 - (1 - Phi(|x|)) + |x| phi(x)).
-        xp.multiply(xp.multiply(e, a, out=e), 0.5 * _SQRT_2_OVER_PI, out=e)
-        xp.copysign(xp.add(xp.subtract(0.5, p, out=p), e, out=p), xs, out=p)
-        xp.multiply(xp.add(p, 0.5, out=p), gs, out=ys)
+        xp.multiply(xp.subtract(xp.multiply(a, 0.5 * _SQRT_2_OVER_PI, out=a), p, out=p), e, out=p)
+        with_sign(xp, xp.add(p, 0.5, out=p), xs, t)
+        xp.multiply(xp.add(t, 0.5, out=t), gs, out=ys)
     return out
 
 
@@ -364,6 +395,7 @@ def _mish_x(F: Any, g: Any, x: Any) -> Any:
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4)), Sample(A(value=[-100.0, 100.0]))])
 def mish(xp, x):
     """x tanh(softplus(x)) (Misra 2019, arXiv:1908.08681)."""
+    need_order("mish", x)
     w = wide(x)
     return like(w * xp.tanh(_log1p_exp(xp, w)), x)
 
@@ -385,6 +417,7 @@ def softplus(xp, x, beta: float = 1.0, threshold: float = 20.0):
     >>> lucid.nn.functional.softplus(lucid.tensor([-1.0, 0.0, 100.0]))
     tensor([  0.3133,   0.6931, 100.    ])
     """
+    need_order("softplus", x)
     w = wide(x)
     z = w * beta
     return like(xp.where(z > threshold, w, _log1p_exp(xp, z) / beta), x)
@@ -421,6 +454,7 @@ def logsigmoid(xp, x):
     >>> lucid.nn.functional.logsigmoid(lucid.tensor([-100.0, 0.0]))
     tensor([-100.    ,   -0.6931])
     """
+    need_order("logsigmoid", x)
     w = wide(x)
     return like(xp.minimum(w, 0) - xp.log1p(xp.exp(-xp.abs(w))), x)
 

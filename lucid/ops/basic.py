@@ -271,7 +271,13 @@ def matmul(xp, x, y):
         return xp.matmul(x.astype("float32"), y.astype("float32")).astype(x.dtype)
     if x.dtype.kind == "e" or x.dtype.name == "float16":
         return xp.matmul(x.astype("float32"), y.astype("float32")).astype(x.dtype)
-    return xp.matmul(x, y)
+    try:
+        return xp.matmul(x, y)
+    except ValueError:
+        raise ShapeError(
+            f"matmul: the dimensions before the last two do not broadcast together: {x.shape[:-2]} and "
+            f"{y.shape[:-2]} (x: {x.shape}, y: {y.shape})"
+        ) from None
 
 
 def _rows(F, x):
@@ -337,7 +343,11 @@ def linear(xp, x, weight, bias=None):
     >>> lucid.linear(lucid.tensor([1.0, 10.0]), weight, bias)
     tensor([ 21., 143.])
     """
-    if not x.ndim or x.shape[-1] != weight.shape[-1]:
+    try:
+        fits = x.shape[-1] == weight.shape[-1]
+    except IndexError:  # 0-d
+        fits = False
+    if not fits:
         raise ShapeError(
             f"linear: x.shape[-1] must equal weight.shape[-1], got x {x.shape} and weight {weight.shape}; "
             "weight is [out features, in features]"
@@ -353,13 +363,18 @@ def linear(xp, x, weight, bias=None):
         out = xp.matmul(x.astype("float32"), weight.T.astype("float32"))
         return (out if bias is None else out + bias).astype(x.dtype)
     # One matrix product: numpy runs a product of 3-d operands batch by batch.
-    out = (
-        xp.matmul(x.reshape(x.size // max(x.shape[-1], 1), x.shape[-1]), weight.T).reshape(
-            *x.shape[:-1], *weight.shape[:-1]
+    try:
+        out = (
+            xp.matmul(x.reshape(x.size // max(x.shape[-1], 1), x.shape[-1]), weight.T).reshape(
+                *x.shape[:-1], *weight.shape[:-1]
+            )
+            if x.ndim > 2
+            else xp.matmul(x, weight.T)
         )
-        if x.ndim > 2
-        else xp.matmul(x, weight.T)
-    )
+    except ValueError:
+        raise ShapeError(
+            f"linear: expected a weight [out features, in features] or [in features], got {weight.shape}"
+        ) from None
     if bias is not None:
         out += bias
     return out

@@ -5,9 +5,9 @@ from __future__ import annotations
 from .registry import Op
 
 
-def listed(names: tuple[str, ...]) -> str:
+def listed(names: tuple[str, ...], word: str = "and") -> str:
     """The names as English lists them: "x, y and z"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def facts(op: Op) -> list[str]:

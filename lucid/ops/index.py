@@ -379,16 +379,21 @@ def scatter_source(name: str, x: Any, index: Any, src: Any) -> Any:
     _check_cover(name, index, src.shape, 0, skip=False, what="src")
     if src.dtype != x.dtype:
         raise DtypeError(f"{name}: expected src of x's dtype {x.dtype.name}, got {src.dtype.name}")
-    return (src[tuple(map(slice, index.shape))] if src.ndim and index.ndim else src).reshape(-1)
+    return (src[tuple(map(slice, index.shape or (1,)))] if src.ndim else src).reshape(-1)
 
 
 def scatter_read(F: Any, g: Any, dim: int, index: Any, src_shape: Shape) -> Any:
     """`g` at the positions `index`, padded with zeros to the shape of the source that was scattered."""
-    read = F.pick(g, index, dim)
+    return padded_read(F, F.pick(g, index, dim), src_shape)
+
+
+def padded_read(F: Any, read: Any, src_shape: Shape) -> Any:
+    """What was read at the positions of an index, with zeros where the source goes beyond the index."""
     if tuple(read.shape) == tuple(src_shape):
         return read
-    if not src_shape or not read.shape:
-        return F.reshape(read, src_shape)
+    if not src_shape:
+        return F.reshape(read, ())
+    read = read if read.shape else F.reshape(read, (1,))
     return F.getitem_pad(read, tuple(map(slice, read.shape)), src_shape)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import IndexRangeError, ShapeError
+from ..kernel.products import matmul_of
 from .common import is_low, normalize_dim
 from .conv import pad_spatial, window_count, window_slices, windows
 from .registry import A, Sample, op
@@ -212,7 +213,8 @@ def resample(xp, x, dim: int, spec: tuple, transposed: bool = False):
     wide = x.astype("float32") if is_low(x.dtype) else x
     kind = wide.real.dtype if wide.dtype.kind in "fc" else "float64"
     if dense is not None:
-        out = xp.swapaxes(xp.matmul(xp.swapaxes(wide, dim, -1), xp.asarray(dense.T.astype(kind))), dim, -1)
+        cells = xp.swapaxes(wide, dim, -1)
+        out = xp.swapaxes(matmul_of(xp)(cells, xp.asarray(dense.T.astype(kind))), dim, -1)
         return out.astype(x.dtype, copy=False)
     weights = xp.asarray(weight.astype(kind)).reshape(len(weight), -1, *(1,) * (x.ndim - dim - 1))
     out = xp.take(wide, xp.asarray(index[0]), axis=dim) * weights[0]

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .common import check_tensors, named, normalize_dim
 from .registry import Sample, composite, op
 
@@ -122,7 +123,6 @@ def ger(F, x, vec2):
 
 @composite(
     method=True,
-    amp="low",
     samples=[Sample((2, 3), (4, 3)), Sample((3,), (3,)), Sample((2, 2, 3), (2, 3))],
     reference="numpy:inner",
 )
@@ -227,7 +227,7 @@ def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
 
 
 @composite(
-    method=True,
+    method=True, amp="low",
     samples=[Sample((3, 4), (3,), (4,), beta=0.5, alpha=2.0)],
     reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * a[:, None] * b,
 )
@@ -271,7 +271,6 @@ def baddbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
 
 @composite(
     public=False,
-    amp="low",
     samples=[Sample((2, 3, 4), (4, 3, 2), ((1, 2), (1, 0))), Sample((2, 3), (4,), ((), ()))],
     reference=lambda x, y, dims: __import__("numpy").tensordot(x, y, dims),
 )
@@ -437,7 +436,6 @@ def _einsum_reference(*arrays: Any, equation: str) -> Any:
 
 @composite(
     public=False,
-    amp="low",
     reference=_einsum_reference,
     samples=[
         Sample((2, 3), (3, 4), equation="ij,jk->ik"),
@@ -500,7 +498,7 @@ cross_product.grad(
 
 @composite(
     public=False,
-    amp="low",
+    amp="promote",
     samples=[Sample((2, 3), (2, 4), (5, 3, 4), (5,))],
     reference=lambda x1, x2, w, b: __import__("numpy").einsum("bi,oij,bj->bo", x1, w, x2) + b,
 )
@@ -511,6 +509,8 @@ def bilinear(F, x, y, weight, bias=None):
     """
     if (
         weight.ndim != 3
+        or not x.ndim
+        or not y.ndim
         or x.shape[-1] != weight.shape[1]
         or y.shape[-1] != weight.shape[2]
         or x.shape[:-1] != y.shape[:-1]
@@ -548,7 +548,7 @@ def euclidean_distances(xp, x, y):
     square = (
         (x * x).sum(-1)[..., :, None]
         + (y * y).sum(-1)[..., None, :]
-        - 2 * xp.matmul(x, xp.swapaxes(y, -1, -2))
+        - 2 * matmul_of(xp)(x, xp.swapaxes(y, -1, -2))
     )
     return xp.sqrt(xp.maximum(square, 0))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError
-from .common import named, special
+from .common import named, need_order, special
 from .pointwise import LN2, is_integral, like
 from .registry import A, Sample, composite, op
 
@@ -193,6 +193,7 @@ def clamp(xp, x, min, max):
 
     Inside, and at the bounds, x gets the gradient; outside, the bound taken. Where min > max it is max.
     """
+    need_order("clamp", x)
     return xp.minimum(xp.maximum(x, min), max)
 
 
@@ -210,6 +211,7 @@ def heaviside(xp, x, values):
     >>> lucid.heaviside(lucid.tensor([-2.0, 0.0, 2.0]), lucid.tensor(0.5))
     tensor([0. , 0.5, 1. ])
     """
+    need_order("heaviside", x)
     step = like(xp.where(x > 0, 1, 0), values)
     return xp.where(x != x, x, xp.where(x == 0, values, step))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import DtypeError, ShapeError
 from .bounds import clamped, in_range
-from .common import Shape, is_low
+from .common import Shape, is_low, need_order
 from .conv import Pairs, pad_spatial, window_slices
 from .registry import A, Sample, op
 
@@ -109,6 +109,7 @@ def max_pool(xp, x, kernel: tuple, stride: tuple, padding: tuple, dilation: tupl
     x: [..., *sizes]. Returns out [..., *sizes'] and window (the cell's number in the window, row by row). The
     padding never wins; the first of equal elements does; a window that holds NaN gives NaN.
     """
+    need_order("max_pool", x)
     n = len(kernel)
     size = x.shape[x.ndim - n :]
     count = pooled_size("max_pool", size, kernel, stride, padding, dilation, ceil_mode)

@@ -16,6 +16,7 @@ from .common import (
     is_low,
     keep_shape,
     named,
+    need_order,
     normalize_dim,
     normalize_dims,
 )
@@ -135,6 +136,7 @@ def amax(xp, x, dim: Dim = None, keepdim: bool = False):
     >>> lucid.amax(lucid.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
     tensor([5., 3.])
     """
+    need_order("amax", x)
     return x.max(axis=_full_dims("amax", x, dim), keepdims=keepdim)
 
 
@@ -149,6 +151,7 @@ def amin(xp, x, dim: Dim = None, keepdim: bool = False):
     >>> lucid.amin(lucid.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
     tensor([1., 2.])
     """
+    need_order("amin", x)
     return x.min(axis=_full_dims("amin", x, dim), keepdims=keepdim)
 
 
@@ -157,6 +160,7 @@ amin.grad(x=lambda F, g, x, out, dim, x_shape: _extremum_grad(F, g, x, out, dim,
 
 
 def _arg(name: str, xp: Any, x: Any, dim: int | None, keepdim: bool) -> Any:
+    need_order(name, x)
     if dim is None:
         if not x.size:
             raise IndexRangeError(f"{name}: expected at least one element, got shape {tuple(x.shape)}")
@@ -534,6 +538,7 @@ def histc(xp, x, bins: int = 100, min: float = 0.0, max: float = 0.0):
     """
     if bins <= 0:
         raise ShapeError(f"histc: expected bins of at least 1, got {bins}")
+    need_order("histc", x)
     x = wide(x)
     flat, dtype = x.reshape(-1), x.dtype
     if min == max == 0 and flat.size:

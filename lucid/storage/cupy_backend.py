@@ -7,20 +7,22 @@ figures of the driver.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
-import gc
 import importlib
 import os
 import weakref
-from collections import Counter
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import DeviceError, OutOfMemoryError
+from ..errors import DeviceError, DistributedError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
 from .device import Device
+from .guarded import Guarded, GuardedOps
+from .held import held_by_tensors, human
 
 
 def _import_cupy() -> Any:
@@ -100,11 +102,30 @@ def _check_nvrtc() -> None:
         ) from error
 
 
+def _check_capability(place: Device) -> None:
+    """Nothing; raises DeviceError for a GPU older than all that NVRTC compiles for: no kernel would run."""
+    found = cp.cuda.runtime.getDeviceProperties(place.index)
+    arch = 10 * int(found["major"]) + int(found["minor"])
+    try:
+        oldest = min(int(n) for n in cp.cuda.nvrtc.getSupportedArchs())
+    except Exception:  # an NVRTC that does not say it (before CUDA 11.2)
+        return
+    if arch < oldest:
+        name = found["name"].decode() if isinstance(found["name"], bytes) else found["name"]
+        major, minor = cp.cuda.nvrtc.getVersion()[:2]
+        raise DeviceError(
+            f"device {place}: {name} has compute capability {arch // 10}.{arch % 10}, but NVRTC "
+            f"{major}.{minor} compiles for {oldest // 10}.{oldest % 10} and newer; install a CuPy for an "
+            f"older CUDA (pip install 'cupy-cuda{int(major) - 1}x[ctk]' in the place of this one), or use "
+            "device 'cpu'"
+        )
+
+
 def open_backend(device: Device) -> CupyBackend:
     """The backend of a CUDA device; for one without index, of the current device.
 
-    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version is too old, NVRTC is
-    missing, or the index is out of range.
+    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version or the GPU itself is too
+    old, NVRTC is missing, or the index is out of range.
     """
     count = device_count()
     if not count:
@@ -120,23 +141,15 @@ def open_backend(device: Device) -> CupyBackend:
     found = Backend._all.get(place)
     if found is None:
         _check_nvrtc()
+        _check_capability(place)
         install_allocator()
-        found = Backend._all.setdefault(place, CupyBackend(place, several=count > 1))
+        Backend.several = count > 1
+        found = Backend._all.setdefault(place, CupyBackend(place))
     return found  # type: ignore[return-value]
 
 
 class _NoDevice(Exception):
     status = _NO_DEVICE
-
-
-def human(n: int) -> str:
-    """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB`."""
-    value, unit = float(n), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{n} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 # ---- the backend ----
@@ -146,24 +159,31 @@ class CupyBackend(Backend):
     """CuPy on one CUDA device."""
 
     name: ClassVar[str] = "cuda"
-    xp = cp
+    runs_kernels: ClassVar[bool] = True
+    xp = bare = cp
     ndarray = cp.ndarray
 
-    def __init__(self, device: Device, several: bool = False) -> None:
+    def __init__(self, device: Device) -> None:
         self.index: int = device.index or 0
-        self.several = several
+        self.several_changed()
         super().__init__(device)
+
+    def several_changed(self) -> None:
+        """Nothing; `xp` and `F` make this device current around each call when there are several."""
+        self.xp = Guarded(cp, self.guard) if Backend.several else cp
+        self.F = getattr(self, "_own_F", None)
 
     @property
     def F(self) -> Any:
-        """The raw ops; with several devices each makes this one current while it runs, so that results are
-        allocated here.
-        """
+        """The raw ops."""
         return self._F
 
     @F.setter
     def F(self, namespace: Any) -> None:
-        self._F = _Guarded(namespace, self.guard) if namespace is not None and self.several else namespace
+        self._own_F = namespace
+        self._F = (
+            GuardedOps(namespace, self.guard) if namespace is not None and Backend.several else namespace
+        )
 
     def guard(self) -> Any:
         """A context in which this device is CuPy's current one."""
@@ -202,9 +222,24 @@ class CupyBackend(Backend):
     def from_device(self, array: Any) -> Any:
         """A copy on this device of an array on another CUDA device: a peer copy, through the host where the
         driver has no peer access.
+
+        Queued on this device's current stream, after what the other device's current stream has been given
+        so far; later work there, which may reuse the array's memory, waits for the copy.
         """
+        if array.data.device_id == self.index or not array.size:
+            return self.xp.array(array, copy=True) if array.size else self.xp.empty(array.shape, array.dtype)
+        with cp.cuda.Device(array.data.device_id):
+            source = cp.cuda.get_current_stream()
+            array = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
+            ready = source.record(cp.cuda.Event(disable_timing=True))
         with self.guard():
-            return array.copy()
+            stream = cp.cuda.get_current_stream()
+            stream.wait_event(ready)
+            out = cp.empty(array.shape, array.dtype)
+            out.data.copy_from_device_async(array.data, array.nbytes, stream)
+            done = stream.record(cp.cuda.Event(disable_timing=True))
+        source.wait_event(done)
+        return out
 
     def pin(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy of a NumPy array in pinned (page-locked) host memory; the array itself when it lies there
@@ -243,8 +278,13 @@ class CupyBackend(Backend):
         """
         return cp.cuda.Device(self.index)
 
+    def quietly(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.guard():
+            return function(*args, **kwargs)
+
     def scipy(self, part: str) -> Any:
-        return importlib.import_module(f"cupyx.scipy.{part}")
+        found = importlib.import_module(f"cupyx.scipy.{part}")
+        return Guarded(found, self.guard) if Backend.several else found
 
     def new_generator(self, seed: int) -> Any:
         """lucid's counter-based generator: the same numbers as on the CPU."""
@@ -293,6 +333,25 @@ class CupyBackend(Backend):
 
     human = staticmethod(human)
 
+    def nccl_available(self) -> bool:
+        """Whether CuPy has NCCL here."""
+        nccl = getattr(cp.cuda, "nccl", None)
+        return nccl is not None and bool(getattr(nccl, "available", True))
+
+    def nccl_id(self) -> bytes:
+        """What the first rank of a group gives to the others, for `nccl`."""
+        return bytes(c % 256 for c in cp.cuda.nccl.get_unique_id())
+
+    def nccl(self, size: int, identity: bytes, rank: int) -> Nccl:
+        """This device's part of a group of `size` devices; returns when all have called it."""
+        return Nccl(self, size, identity, rank)
+
+    def stream(self) -> int:
+        """The cudaStream_t on which this thread's work is queued."""
+        return int(cp.cuda.get_current_stream().ptr)
+
+    library = staticmethod(lambda stem: open_library(stem))
+
     def properties(self) -> dict[str, Any]:
         """cudaDeviceProp by field name; `name` as text."""
         found = dict(cp.cuda.runtime.getDeviceProperties(self.index))
@@ -321,24 +380,75 @@ def _keep_until_done(stream: Any, array: Any) -> None:
     _reading.append((stream.record(), array))
 
 
-class _Guarded:
-    """`F` with a device made current around each call."""
+# ---- several devices ----
 
-    def __init__(self, inner: Any, guard: Any) -> None:
-        self.__dict__.update(_inner=inner, _guard=guard, backend=inner.backend)
 
-    def __getattr__(self, name: str) -> Any:
-        function, guard = getattr(self._inner, name), self._guard
-        # Kept here alone, so that whoever replaces an op has one place to clear.
-        vars(self._inner).pop(name, None)
+class Nccl:
+    """Collectives of NCCL on arrays of one device, queued on the current stream.
 
-        @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            with guard():
-                return function(*args, **kwargs)
+    Reductions: "sum", "avg", "product", "min", "max". Not run on a GPU yet: tested against a stand-in that
+    checks names and arguments.
+    """
 
-        self.__dict__[name] = guarded
-        return guarded
+    _OPS: ClassVar[dict[str, str]] = {
+        "sum": "SUM", "avg": "SUM", "product": "PROD", "min": "MIN", "max": "MAX",
+    }  # fmt: skip
+    _DTYPES: ClassVar[dict[str, str]] = {"bool": "UINT8", "complex64": "FLOAT32", "complex128": "FLOAT64"}
+
+    def __init__(self, backend: CupyBackend, size: int, identity: bytes, rank: int) -> None:
+        self.backend, self.size = backend, size
+        with backend.guard():
+            signed = tuple(b - 256 if b > 127 else b for b in identity)
+            self.comm = cp.cuda.nccl.NcclCommunicator(size, signed, rank)
+
+    def _kind(self, array: Any) -> int:
+        name = array.dtype.name
+        kind = getattr(cp.cuda.nccl, f"NCCL_{self._DTYPES.get(name, name.upper())}", None)
+        if kind is None:
+            raise DistributedError(f"nccl: arrays of {name} cannot be sent; convert them first")
+        return int(kind)
+
+    def _op(self, op: str, array: Any) -> int:
+        if op not in self._OPS or array.dtype.kind == "c" and op == "product":
+            raise DistributedError(f"nccl: there is no reduction {op!r} for {array.dtype.name}")
+        return int(getattr(cp.cuda.nccl, f"NCCL_{self._OPS[op]}"))
+
+    def _run(self, name: str, out: Any, array: Any, *arguments: Any, count: int | None = None) -> None:
+        # `out` and `array` may be the same. NCCL wants contiguous memory.
+        with self.backend.guard():
+            source = cp.ascontiguousarray(array)
+            target = out if out.flags.c_contiguous else cp.empty_like(out, order="C")
+            parts = 2 if array.dtype.kind == "c" else 1
+            n = (source.size if count is None else count) * parts
+            stream = cp.cuda.get_current_stream().ptr
+            call = getattr(self.comm, name)
+            call(source.data.ptr, target.data.ptr, n, self._kind(array), *arguments, stream)
+            if target is not out:
+                out[...] = target
+
+    def all_reduce(self, array: Any, op: str) -> None:
+        """Nothing; `array` holds the reduction over all devices."""
+        self._run("allReduce", array, array, self._op(op, array))
+        if op == "avg":
+            array /= self.size
+
+    def broadcast(self, array: Any, root: int) -> None:
+        """Nothing; `array` holds what it holds on `root`."""
+        self._run("broadcast", array, array, root)
+
+    def all_gather(self, out: Any, array: Any) -> None:
+        """Nothing; `out` holds all devices' arrays, one after the other."""
+        self._run("allGather", out, array)
+
+    def reduce_scatter(self, out: Any, array: Any, op: str) -> None:
+        """Nothing; `out` holds this device's part of the reduction of all arrays."""
+        self._run("reduceScatter", out, array, self._op(op, array), count=out.size)
+        if op == "avg":
+            out /= self.size
+
+    def close(self) -> None:
+        """Nothing; the group of devices is left."""
+        self.comm.destroy()
 
 
 # ---- memory ----
@@ -417,33 +527,28 @@ def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:
     return OutOfMemoryError("\n".join(lines))
 
 
-def held_by_tensors(place: Device, most: int = 4) -> list[str]:
-    """The kinds of arrays that tensors and the graph hold on a device, the largest in sum first: `12 x
-    float32[4096, 4096] (768.0 MiB)`.
+# ---- libraries ----
+
+
+def open_library(stem: str) -> Any:
+    """The shared library lib<stem> ("cublasLt") that CuPy's own libraries have loaded, by ctypes; on the
+    simulated device what stands in for it. Raises OSError when there is none.
     """
-    kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    nbytes: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    seen: set[int] = set()
-    for s in gc.get_objects():
-        # Storages, and tensors that have none yet: what has both slots. An array is counted
-        # once, a view not at all.
-        if not (hasattr(type(s), "array") and hasattr(type(s), "backend")):
-            continue
-        array, backend = getattr(s, "array", None), getattr(s, "backend", None)
-        if (
-            getattr(backend, "device", None) != place
-            or array is None
-            or array.base is not None
-            or id(array) in seen
-        ):
-            continue
-        seen.add(id(array))
-        kind = (array.dtype.name, array.shape)
-        kinds[kind] += 1
-        nbytes[kind] += array.nbytes
-    return [
-        f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
-    ]
+    simulated = getattr(cp.cuda, "simulated_libraries", None)
+    if simulated is not None:
+        return simulated[stem]
+    # CuPy loads its libraries at first use, from its wheels or a toolkit; a product by cuBLAS needs cublasLt.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("cupy_backends.cuda.libs.cublas")
+    major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
+    loaded = getattr(os, "RTLD_NOLOAD", 0) | getattr(os, "RTLD_NOW", 2)
+    try:
+        return ctypes.CDLL(f"lib{stem}.so.{major}", mode=loaded)
+    except OSError:
+        with contextlib.suppress(Exception):
+            pathfinder = importlib.import_module("cuda.pathfinder")
+            return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib(stem).abs_path)
+        return ctypes.CDLL(f"lib{stem}.so.{major}")
 
 
 # ---- float32 matrix products ----

@@ -36,8 +36,8 @@ def kept(query, key, p):
     weights = (*query[:-1], key[-2])
     torch.manual_seed(42)
     eye = torch.eye(weights[-1], dtype=torch.float64).expand(*weights[:-2], weights[-1], weights[-1])
-    return torch_attention(torch.zeros(query).double(), torch.zeros(eye.shape[:-1] + query[-1:]).double(), eye,
-                           dropout_p=p).numpy() != 0  # fmt: skip
+    zeros = [torch.zeros(shape, dtype=torch.float64) for shape in (query, (*eye.shape[:-1], query[-1]))]
+    return torch_attention(*zeros, eye, dropout_p=p).numpy() != 0
 
 
 def run(lib, attention, arrays, kwargs, device=None):

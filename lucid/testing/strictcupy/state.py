@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ class UndefinedOnDevice(RuntimeError):
 
 
 class Settings:
-    """How kernels run: mode (fast, checked), order of threads (forward, reverse, random), seed, coverage.
+    """How kernels run: mode (fast, checked), order of threads (forward, reverse, random), seed, coverage; and
+    how many devices there are.
 
-    Start values come from LUCID_CUSIM_MODE, LUCID_CUSIM_ORDER, LUCID_CUSIM_SEED and LUCID_CUSIM_COVERAGE.
+    Start values come from LUCID_CUSIM_MODE, LUCID_CUSIM_ORDER, LUCID_CUSIM_SEED, LUCID_CUSIM_COVERAGE and
+    LUCID_CUDA_SIM_DEVICES.
     """
 
     def __init__(self) -> None:
@@ -41,6 +44,13 @@ class Settings:
         self.order = os.environ.get("LUCID_CUSIM_ORDER", "random")
         self.seed = int(os.environ.get("LUCID_CUSIM_SEED", "0"))
         self.coverage = os.environ.get("LUCID_CUSIM_COVERAGE", "0") not in ("", "0")
+        self.devices = int(os.environ.get("LUCID_CUDA_SIM_DEVICES") or 1)
+
+
+class Here(threading.local):
+    """This thread's current device."""
+
+    device = 0
 
 
 class DeviceSynchronized(RuntimeError):
@@ -77,6 +87,7 @@ class Counters:
 
 
 SETTINGS = Settings()
+HERE = Here()
 COUNT = Counters()
 
 
