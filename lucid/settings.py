@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from .errors import DtypeError
+from .errors import DtypeError, ShapeError
 from .fusion import sweep as _sweep
 from .storage.device import Device, default_device, set_default_device
 from .storage.dtype import set_default_dtype
@@ -59,7 +59,7 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
     """
     if profile is not None:
         if profile not in _PROFILES:
-            raise ValueError(f"set_printoptions: profile is one of {', '.join(_PROFILES)}, got {profile!r}")
+            raise ShapeError(f"set_printoptions: profile is one of {', '.join(_PROFILES)}, got {profile!r}")
         PRINT.clear()
         PRINT.update(_PROFILES[profile])
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
