@@ -366,7 +366,7 @@ CALLS = [
     ("linalg.solve", (eye(2),tensor(1.0)), {},
      "linalg.solve: expected B [..., n, k] or [..., n], got shape ()"),
     ("linalg.lu_solve", (eye(2),tensor([0,1]),ones(2,1)), {},
-     "lu_solve: pivots must lie in [1, 2], got 0 to 1; pass those of lu_factor"),
+     "lu_solve: pivots must lie in [1, 2], got 0; pass those of lu_factor"),
     ("nn.functional.unfold", (x4,2), {"dilation": -1}, "unfold: dilation must be at least 1, got (-1, -1)"),
     ("nn.functional.fold", (ones(1,4,4),), {"output_size": 3, "kernel_size": 0},
      "fold: kernel_size must be at least 1, got (0, 0)"),
