@@ -81,7 +81,7 @@ _SUBMODULES = frozenset(
 )
 _SETTINGS = (
     *("Size", "channels_last", "channels_last_3d", "contiguous_format", "get_default_device"),
-    *("get_num_threads", "is_nonzero", "layout", "memory_format", "preserve_format"),
+    *("get_num_threads", "layout", "memory_format", "preserve_format"),
     *("set_default_tensor_type", "set_num_threads", "set_printoptions", "strided"),
 )
 _AMP = ("GradScaler", "autocast", "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled")

@@ -73,7 +73,6 @@ from .random import get_rng_state as get_rng_state
 from .random import initial_seed as initial_seed
 from .amp import is_autocast_available as is_autocast_available
 from .amp import is_autocast_enabled as is_autocast_enabled
-from .settings import is_nonzero as is_nonzero
 from .settings import layout as layout
 from .io import load as load
 from .random import manual_seed as manual_seed
@@ -371,6 +370,7 @@ from .functional.products import tensordot as tensordot
 from .functional.questions import get_device as get_device
 from .functional.questions import is_conj as is_conj
 from .functional import questions as _questions
+from .functional.questions import is_nonzero as is_nonzero
 from .functional.questions import is_same_size as is_same_size
 from .functional.questions import is_signed as is_signed
 from .functional.questions import nonzero_static as nonzero_static

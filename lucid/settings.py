@@ -108,8 +108,3 @@ def set_num_threads(n: int) -> None:
         raise ValueError(f"set_num_threads: expected an integer of at least 1, got {n!r}")
     with _sweep._lock:
         _sweep._threads, _sweep._pool = n, None
-
-
-def is_nonzero(input: Tensor) -> bool:
-    """Whether the only element is not zero (waits for the device)."""
-    return bool(input)
