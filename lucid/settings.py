@@ -9,7 +9,7 @@ from .errors import DtypeError, ShapeError
 from .fusion import sweep as _sweep
 from .storage.device import Device, default_device, set_default_device
 from .storage.dtype import set_default_dtype
-from .tensor import PRINT, Tensor
+from .tensor import PRINT
 
 
 class memory_format(Enum):
