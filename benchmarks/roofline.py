@@ -58,6 +58,10 @@ SIZES: dict[str, tuple[dict[str, int], ...]] = {
     "column_sum_finish": ({"parts": 128, "cols": 3072},),
     "softmax": _ROWS,
     "log_softmax": (*_ROWS, *_LOGITS),
+    **{
+        f"{name}_columns": ({"outer": 64, "n": 21, "inner": 256 * 256},)
+        for name in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")
+    },
     "layer_norm": _ROWS,
     "rms_norm": _ROWS,
     "norm_backward_weight": _ROWS,
@@ -75,6 +79,9 @@ SIZES: dict[str, tuple[dict[str, int], ...]] = {
     "col2im": ({"n": 64 * 256 * 14 * 14, "inputs": 64 * 256 * 9 * 14 * 14},),
     "sgd": ({"n": 124_000_000},),
     "adam": ({"n": 124_000_000},),
+    "gradient": ({"n": 124_000_000},),
+    "gradient_norm_finish": ({"blocks": 7569},),
+    "loss_scale": ({},),
 }
 # Forward pooling is called with the results as n.
 SIZES["max_pool"] = SIZES["avg_pool"] = ({**_IMAGES, "n": _IMAGES["outputs"]},)

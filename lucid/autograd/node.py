@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ..errors import FreedGraphError, GradError, SavedValueError
+from ..errors import DeviceError, FreedGraphError, GradError, SavedValueError
+from ..storage.backend import device_of
 from ..storage.storage import Storage
 from .own import own
 
@@ -21,7 +22,14 @@ next_sequence_nr = itertools.count().__next__
 
 
 class Edge(NamedTuple):
-    """Where a gradient goes: the node that takes it, and the number of that node's output it belongs to."""
+    """Where a gradient goes: the node that takes it, and the number of that node's output it belongs to.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> edge = x.exp().grad_fn.next_edges[0]
+    >>> edge.node.name(), edge.input_nr
+    ('AccumulateGrad', 0)
+    """
 
     node: Node
     input_nr: int = 0
@@ -34,9 +42,16 @@ class Node:
     edge; `apply_for_graph(g)` does the same with tensors, for `create_graph=True`. Among ready nodes the one
     with the highest `sequence_nr` runs first.
 
-    Inside, `edges` holds nodes: an edge to output 0 of a node is the node itself, to output i > 0 a
-    `Port`. Plain references keep a node at 4 containers (bench_overhead: bytes per node);
-    `next_edges` shows them as `Edge`s.
+    Inside, `edges` holds nodes: an edge to output 0 of a node is the node itself, to output i > 0 a `Port`.
+    Plain references keep a node at 4 containers (bench_overhead: bytes per node); `next_edges` shows them as
+    `Edge`s.
+
+    >>> import lucid
+    >>> class Halve(lucid.autograd.Node):
+    ...     def apply(self, g):
+    ...         return g * 0.5
+    >>> Halve().name()
+    'Halve'
     """
 
     __slots__ = ("sequence_nr", "edges", "hooks", "__weakref__")
@@ -168,6 +183,12 @@ class FuncOp(Node):
     version was 0, else a tuple.
     shapes: input shapes to which the gradients are summed, or None when nothing was broadcast. static: what
     else the formulas name.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> node = x.exp().grad_fn
+    >>> node.name(), isinstance(node, lucid.autograd.FuncOp)
+    ('ExpBackward', True)
     """
 
     __slots__ = ("plan", "saved", "versions", "shapes", "F", "static")
@@ -258,6 +279,11 @@ class AccumulateGrad(Node):
     """The terminal node of a leaf: writes what arrives into the leaf's `.grad`, once per backward call.
 
     The leaf holds its node; the node holds the leaf weakly, so that no cycle keeps a dropped leaf alive.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> type(x.exp().grad_fn.next_edges[0].node).__name__
+    'AccumulateGrad'
     """
 
     __slots__ = ("reference", "backend", "dtype", "shape")
@@ -298,11 +324,32 @@ class AccumulateGrad(Node):
             )
         else:
             # In place, so that the buffer's address stays stable (CUDA graph replay needs that).
-            grad.storage.array += g if g.dtype.kind != "c" or grad.storage.array.dtype.kind == "c" else g.real
+            real = g.dtype.kind != "c" or grad.storage.array.dtype.kind == "c"
+            try:
+                grad.storage.array += g if real else g.real
+            except TypeError:
+                self.check_place(g)
+                raise
             grad.storage.version += 1
         if self.hooks is not None:
             for hook in self.hooks.after():
                 hook(leaf)
+
+    def check_place(self, g: Any) -> None:
+        """Nothing; raises for a raw gradient, or a `.grad`, on another device than the leaf: what a node or
+        an assignment of the user's has brought about.
+        """
+        leaf = self.reference()
+        grad = None if leaf is None else leaf.grad
+        for what, place in (
+            ("gradient", device_of(g)),
+            ("`.grad`", None if grad is None else grad.storage.backend.device),
+        ):
+            if place is not None and place != self.backend.device:
+                raise DeviceError(
+                    f"accumulate_grad: the leaf is on {self.backend.device}, its {what} on {place}; "
+                    f"move it with .to({str(self.backend.device)!r})"
+                )
 
 
 def type_of_tensor(leaf: Any) -> Any:

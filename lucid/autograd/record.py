@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, ShapeError
-from ..ops.registry import OPS, Op
+from ..ops.describe import document
+from ..ops.registry import OPS, Op, bind, signature_source
 from ..storage.backend import backend_of
 from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
+from ..storage.numpy_backend import NumpyBackend, is_busy
 from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe, leaf_edge, rebuild
 from .mode import ANOMALY, GRAD, INTERCEPT, get_flags, mode
@@ -44,15 +46,53 @@ def recorder(op: Op) -> Any:
     """The public function of an op: runs it on tensors and records it."""
     if op.record is None:
         op.record = _composite(op) if op.composite else _generate(op)
-        op.record.__doc__, op.record.__module__ = op.doc, "lucid"
+        op.record.__doc__, op.record.__module__ = document(op), "lucid"
         op.record.__qualname__ = op.record.__name__ = op.name
     return op.record
 
 
 def _composite(op: Op) -> Any:
-    from ..ops.registry import _bind
+    """The op as a function on tensors, made of recorded ops. One with a rule for autocast asks it first."""
+    bound = bind(op.forward, RECORDED, op.name)
+    if op.amp is None:
+        return bound
+    declared, passed, defaults = signature_source(op.forward)
+    tensors = op.tensors[0] if op.variadic else f"({', '.join(op.tensors)},)"
+    statics = f"({', '.join(op.statics)},)" if op.statics else "()"
+    lines = (
+        f"def {op.name}({declared}):",
+        f"    if get_flags() & {INTERCEPT}:",
+        f"        return composed(OP, {tensors}, {statics})",
+        f"    return bound({passed})",
+    )
+    scope = {"OP": op, "bound": bound, "get_flags": get_flags, "composed": composed, **defaults}
+    return compile_source("\n".join(lines) + "\n", op.name, scope)
 
-    return _bind(op.forward, RECORDED, op.name)
+
+def composed(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    """The result of an op made of others under autocast, which casts its inputs and leaves the ops within
+    alone; profiler and anomaly mode see those.
+    """
+    before, flags = mode.interceptors, mode.flags
+    casting = [h for h in before if getattr(h, "recomputes", False)]
+    others = tuple(h for h in before if h not in casting)
+    mode.interceptors = others
+    mode.flags = flags if others else flags & ~INTERCEPT
+    try:
+
+        def call(ts: tuple[Any, ...], st: tuple[Any, ...], depth: int = len(casting)) -> Any:
+            if depth:
+                return casting[depth - 1](op, ts, st, lambda t, s: call(t, s, depth - 1))
+            return _run_composed(op, ts, st)
+
+        return call(tensors, statics)
+    finally:
+        mode.interceptors, mode.flags = before, flags
+
+
+def _run_composed(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    args, keywords = _arguments(op, tensors, statics)
+    return op.forward(RECORDED, *args, **keywords)
 
 
 def _generate(op: Op) -> Any:
@@ -198,16 +238,32 @@ def _differ(op: Op, tensors: tuple[Any, ...]) -> bool:
 
 def _run_raw(op: Op, backend: Any, storages: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
     if op.variadic:
-        return getattr(backend.F, op.name)(
-            *[s.array for s in storages], **dict(zip(op.statics, statics, strict=True))
+        return backend.quietly(
+            getattr(backend.F, op.name),
+            *[s.array for s in storages],
+            **dict(zip(op.statics, statics, strict=True)),
         )
     values = dict(zip(op.tensors, (s.array for s in storages), strict=True)) | dict(
         zip(op.statics, statics, strict=True)
     )
     args = [values[p.name] for p in op.parameters if p.kind is not p.KEYWORD_ONLY]
-    return getattr(backend.F, op.name)(
-        *args, **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY}
+    return backend.quietly(
+        getattr(backend.F, op.name),
+        *args,
+        **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY},
     )
+
+
+def failed(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    """The raw result of an op whose forward raised `error`: run again where another thread was in the way,
+    else the error is raised in the op's words.
+    """
+    if not is_busy(error):
+        raise explained(op, error, tensors, statics) from error
+    try:
+        return _run_raw(op, CPU, tuple(NONE if t is None else t.storage for t in tensors), statics)
+    except Exception as other:
+        raise explained(op, other, tensors, statics) from other
 
 
 def _output(op: Op, array: Any, tensors: tuple[Any, ...], statics: tuple[Any, ...], backend: Any) -> Any:
@@ -250,11 +306,17 @@ def with_tensors(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> 
 
 
 def _call(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    args, keywords = _arguments(op, tensors, statics)
+    return recorder(op)(*args, **keywords)
+
+
+def _arguments(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+    """(positional, keyword) arguments of an op's function."""
     if op.variadic:
-        return recorder(op)(*tensors, **dict(zip(op.statics, statics, strict=True)))
+        return tensors, dict(zip(op.statics, statics, strict=True))
     values = dict(zip(op.tensors, tensors, strict=True)) | dict(zip(op.statics, statics, strict=True))
     args = [values[p.name] for p in op.parameters if p.kind is not p.KEYWORD_ONLY]
-    return recorder(op)(*args, **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY})
+    return args, {p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def unified(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
@@ -322,7 +384,13 @@ def intercepted(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...], flag
 
 
 PARAMETER: list[Any] = [None]  # the Parameter class, once lucid.tensor has made it
-CPU = backend_of("cpu")
+def _written(*args: Any) -> Any:
+    from .out import written  # which itself needs the in-place checks, and they the recorder
+
+    return written(*args)
+
+
+CPU: NumpyBackend = backend_of("cpu")  # type: ignore[assignment]
 _SCOPE: dict[str, Any] = {
     "get_flags": get_flags,
     "Storage": Storage,
@@ -346,6 +414,8 @@ _SCOPE: dict[str, Any] = {
     "C64": complex64,
     "C128": complex128,
     "BF16": bfloat16,
-    "explained": explained,
+    "failed": failed,
+    "written": _written,
+    "run_quiet": CPU.run,
     "note_view": note_view,
 }

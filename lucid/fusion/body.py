@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ops.activation import _SQRT_2_OVER_PI, _TAIL_END, SLOPE, SLOPE_SCALE
 from .guards import join_refusal
-from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_of, repeats
+from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_beside, kind_of, repeats
 from .symbols import WITH_SIGN, NoCudaForm, Symbol, SymbolNamespace, Trace
 
 
@@ -72,7 +72,7 @@ class Body:
         self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
         self.program: Program | None = None
-        self.kinds: list[Any] = [kind_of(v.shape, shape) for v in inputs]
+        self.kinds: list[Any] = [kind_beside(v, shape) for v in inputs]
         self.repeat = {
             i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT
         }

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np  # for the CPU paths alone
 
+from ..ops.loss import divisor
 from . import sweep
 from .body import body_of
 from .guards import array_refusal
@@ -29,13 +30,17 @@ def grads_behind(node: Any, F: Any, dz: Any, bias: Any) -> list[Any]:
     """
     plan, named = node.plan, values_of(node)
     grads = dict.fromkeys(plan.targets)
+    if bias is not None and "bias" in grads:
+        grads["bias"] = bias
     for formula in plan.formulas_on(F.backend.name):
-        target = formula.targets[0]
-        grads[target] = (
-            bias
-            if bias is not None and target == "bias"
-            else formula.function(F, dz, *[named[n] for n in formula.names])
-        )
+        needs = tuple(t in grads and grads[t] is None for t in formula.targets)
+        if any(needs):
+            args = [needs if name == "needs" else named[name] for name in formula.names]
+            found = formula.function(F, dz, *args)
+            found = found if formula.shared else (found,)
+            for t, one, need in zip(formula.targets, found, needs, strict=True):
+                if need:
+                    grads[t] = one
     return [grads[t] for t in plan.targets]
 
 
@@ -109,7 +114,7 @@ def log_softmax_nll(nodes: tuple[Any, ...], g: Any) -> Any:
         return _nll_kernel(v, g, out, weight, c)
     scale = g * c if g.ndim else xp.broadcast_to(g, (rows,)) * c
     if v["reduction"] == "mean":
-        scale = scale / c.sum()
+        scale = scale / divisor(c.sum())
     scale = scale.astype(out.dtype, copy=False)
     dx = xp.exp(out)
     dx *= scale[:, None]

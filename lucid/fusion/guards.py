@@ -10,7 +10,7 @@ from typing import Any
 
 from ..autograd.node import FuncOp, Node
 from ..storage.dtype import as_dtype
-from .region import DTYPES, REPEAT, SCALAR, Kind, may_pass, repeats
+from .region import DTYPES, REPEAT, SCALAR, STATE, Kind, may_pass, repeats
 
 # A set: the name of a dtype takes NumPy a microsecond to make.
 _FLOATING = frozenset(map(as_dtype, DTYPES))
@@ -91,8 +91,10 @@ ArrayGuard = Callable[[Any, Kind, tuple[int, ...], Any, str], bool]
 
 
 def same_dtype(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
-    """Real floating arrays of the gradient's dtype, and masks."""
-    return dtype in _FLOATING and (v.dtype == dtype or v.dtype.kind == "b")
+    """Real floating arrays of the gradient's dtype, and masks; on CUDA, random words that are made there."""
+    return dtype in _FLOATING and (
+        v.dtype == dtype or v.dtype.kind == "b" or kind == STATE and device == "cuda"
+    )
 
 
 def broadcasts(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:

@@ -41,6 +41,10 @@ class Pattern:
     the one to the next (to a weight). joins: `run` takes a third argument, the gradient that waits for the
     receiver of the first edge, and gives it back added to its own: for a chain whose gradient meets another
     there, as a norm's does behind a residual. Such a chain may be one op long.
+
+    >>> import lucid
+    >>> lucid.fusion.Pattern("tanh_exp", ("tanh", "exp"), run=lambda nodes, g: None).devices
+    ('cpu', 'cuda')
     """
 
     name: str
@@ -135,7 +139,12 @@ def check(pattern: Pattern) -> None:
 def register_pattern(pattern: Pattern) -> Pattern:
     """The pattern, after it was checked and added in front of the others.
 
-    Raises LucidError for an unknown op name or a name already taken.
+    Raises LucidError for an unknown op name or a name already taken. chain: the consumer first.
+
+    >>> import lucid
+    >>> pattern = lucid.fusion.Pattern("sin_cosh", ("sin", "cosh"), run=lambda nodes, g: None)
+    >>> lucid.fusion.register_pattern(pattern).chain  # doctest: +SKIP
+    ('sin', 'cosh')
     """
     check(pattern)
     if any(p.name == pattern.name for p in PATTERNS):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernel.calls import threshold_of
 from ..ops.registry import OPS
 from ..storage.backend import backend_of
 
@@ -129,12 +130,14 @@ class Trace:
     arguments), for `numpy_code`. A trace that is kept is not changed any more.
     """
 
-    __slots__ = ("lines", "steps", "boolean", "device", "single", "codes", "_names")
+    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "codes", "_names")
 
     def __init__(self, device: str = "cuda", single: bool = False) -> None:
         # On "cpu" any pointwise op has a form: it is called as it is. single: it computes in float32.
         self.device, self.single = device, single
         self.lines: list[str] = []
+        # How many places of draws in their streams are arguments of the kernel, `skip{i}`.
+        self.skips = 0
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
         self.boolean: set[str] = set()
         # What was made of the trace, by how its arrays lay: `numpy_code.Code`, `cuda.Kernel`.
@@ -346,6 +349,17 @@ class SymbolNamespace:
             else call(self._trace, "logical_or", x <= low, x >= high)
         )
         return call(self._trace, "where", outside, w, v)
+
+    def seeded_dropout(self, x: Any, state: Any, skip: Any, p: float) -> Any:
+        """`dropout` with a mask that the kernel makes: `at` is the element's position, see `word_of`."""
+        trace = self._trace
+        if trace.device == "cpu":
+            raise NoCudaForm("op seeded_dropout")
+        number = skip[0]  # region.Skip
+        trace.skips = max(trace.skips, number + 1)
+        word = f"word_of(x{state.text[1:]}, skip{number}, at, k)"
+        kept = trace.let(f"({word} < {threshold_of(1.0 - p)}ull)", True, "philox_mask", (state,))
+        return call(trace, "dropout", x, kept, p)
 
     def sum(self, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         """The sum along a row; other sums have no form."""

@@ -246,9 +246,8 @@ def index_add_atomic(launch: Any, src: Any, index: Any, out: Any, alpha: float =
     launch(
         "index_add_atomic",
         *flat(launch, src.size, 1),
-        (src, index, out, alpha, n, cols),
+        (src, index, out, alpha, n, out.shape[0], cols),
         src.dtype,
-        rows=out.shape[0],
     )
 
 
@@ -394,24 +393,44 @@ def avg_pool_backward(
     return dx
 
 
-def im2col(
-    launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape
-) -> Any:
-    """[batch, channels * prod(kernel), prod(count)].
+def _columns(
+    launch: Any, name: str, given: Any, out: Any, planes: tuple[int, int], per_plane: int, windows: Shape
+) -> None:
+    # planes: batch and channels as the kernel calls them; per_plane: columns, or cells, of a sample.
+    tiles = _ceil(planes[0] * per_plane, 256)
+    ranges = max(1, min(planes[1], 65535, _ceil(16 * launch.sms, tiles)))
+    launch(
+        name,
+        (tiles, ranges),
+        (256,),
+        (given, out, *planes, *windows),
+        out.dtype,
+        inputs=given.size,
+        n=out.size,
+    )
 
-    What each cell of the kernel sees of x [batch, channels, *size]. padding: the low one.
+
+def im2col(
+    launch: Any,
+    x: Any,
+    count: Shape,
+    kernel: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    inside: bool = False,
+) -> Any:
+    """[batch, channels * prod(kernel), prod(count)]; inside: [channels * prod(kernel), batch * prod(count)].
+
+    What each cell of the kernel sees of x [batch, channels, *size]. padding: the low one, negative where
+    cells are cut off.
     """
     batch, channels = x.shape[:2]
-    out = launch.empty((batch, channels * prod(kernel), prod(count)), x.dtype)
-    _over_windows(
-        launch,
-        "im2col",
-        (x,),
-        out,
-        (),
-        _windows(x.shape[2:], count, kernel, stride, padding, dilation),
-        inputs=x.size,
-    )
+    depth, cells = channels * prod(kernel), prod(count)
+    out = launch.empty((depth, batch * cells) if inside else (batch, depth, cells), x.dtype)
+    windows = _windows(x.shape[2:], count, kernel, stride, padding, dilation)
+    planes = (batch, channels) if inside else (1, batch * channels)
+    _columns(launch, "im2col", x, out, planes, cells, windows)
     return out
 
 
@@ -424,19 +443,16 @@ def col2im(
     stride: Shape,
     padding: Shape,
     dilation: Shape,
+    inside: bool = False,
+    out: Any = None,
 ) -> Any:
-    """[batch, channels, *size]: the adjoint of `im2col`."""
-    batch, channels = columns.shape[0], columns.shape[1] // prod(kernel)
-    out = launch.empty((batch, channels, *size), columns.dtype)
-    _over_windows(
-        launch,
-        "col2im",
-        (columns,),
-        out,
-        (),
-        _windows(size, count, kernel, stride, padding, dilation),
-        inputs=columns.size,
-    )
+    """[batch, channels, *size]: the adjoint of `im2col`. out: where to write it."""
+    depth = columns.shape[0 if inside else 1]
+    batch, channels = columns.size // (depth * prod(count)), depth // prod(kernel)
+    out = launch.empty((batch, channels, *size), columns.dtype) if out is None else out
+    windows = _windows(size, count, kernel, stride, padding, dilation)
+    planes = (batch, channels) if inside else (1, batch * channels)
+    _columns(launch, "col2im", columns, out, planes, prod(size), windows)
     return out
 
 

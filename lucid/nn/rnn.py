@@ -21,7 +21,13 @@ class RNNBase(Module):
     """What the recurrent layers share: weights per layer and direction, and the walk over them.
 
     Weights of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk (and weight_hr_lk with proj_size),
-    with the suffix _reverse for the second direction; all uniform in +-1 / sqrt(hidden_size) at first.
+    with the suffix _reverse for the second direction; all uniform in +-1 / sqrt(hidden_size) at first. Raises
+    ShapeError for sizes that are not above 0.
+
+    >>> import lucid
+    >>> rnn = lucid.nn.GRU(3, 4, num_layers=2)
+    >>> [name for name, _ in rnn.named_parameters()][:4]
+    ['weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0']
     """
 
     gates: ClassVar[int]
@@ -93,8 +99,9 @@ class RNNBase(Module):
             # Longest first, as packed; the states are put in that order too.
             x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
             backend = x.storage.backend
-            steps = backend.xp.arange(x.shape[0])[:, None]
-            mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
+            with backend.guard():
+                steps = backend.xp.arange(x.shape[0])[:, None]
+                mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
             single = False
         else:
             if input.ndim not in (2, 3):
@@ -105,6 +112,10 @@ class RNNBase(Module):
         if x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__}: expected {self.input_size} features, got shape "
                              f"{tuple(x.shape)}")
+        if not x.shape[0]:
+            raise ShapeError(
+                f"{type(self).__name__}: expected at least one step, got shape {tuple(input.shape)}"
+            )
         states = self._first_states(x, hx, single, None if packed is None else packed.sorted_indices)
         result, last = self._walk(x, states, mask)
         order = None if packed is None else packed.unsorted_indices
@@ -123,7 +134,10 @@ class RNNBase(Module):
         sizes = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.mode == "LSTM" else [])
         if hx is None:
             return [_wrap(backend.xp.zeros((rows, n, size), dtype=x.dtype), backend) for size in sizes]
-        given = list(hx) if self.mode == "LSTM" else [hx]
+        given = list(hx) if self.mode == "LSTM" and isinstance(hx, (tuple, list)) else [hx]
+        if len(given) != len(sizes) or not all(isinstance(h, Tensor) for h in given):
+            what = "a pair (h, c) of tensors" if self.mode == "LSTM" else "one tensor h"
+            raise ShapeError(f"{type(self).__name__}: the initial state is {what}, got {type(hx).__name__}")
         given = [h.unsqueeze(1) for h in given] if single else given
         for h, size in zip(given, sizes, strict=True):
             if h.shape != (rows, n, size):
@@ -168,7 +182,7 @@ class RNN(RNNBase):
     x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n).
 
     >>> import lucid
-    >>> out, h = RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
+    >>> out, h = lucid.nn.RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
     >>> out.shape, h.shape
     ((2, 4, 5), (1, 2, 5))
     """
@@ -195,7 +209,7 @@ class LSTM(RNNBase):
     x [T, N, I], (h, c) -> (output [T, N, H], (h_n, c_n)).
 
     >>> import lucid
-    >>> out, (h, c) = LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
+    >>> out, (h, c) = lucid.nn.LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
     >>> out.shape, h.shape
     ((4, 2, 10), (4, 2, 5))
     """
@@ -225,7 +239,17 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent unit (Cho et al. 2014): x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n)."""
+    """Gated recurrent unit (Cho et al. 2014, arXiv:1406.1078).
+
+    x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n), N first with batch_first; h is zeros when
+    absent. r, z = sigmoid(W x + b + U h + c) each, n = tanh(W_n x + b_n + r (U_n h + c_n)), h' = (1 - z) n +
+    z h. Raises ShapeError for inputs that do not fit.
+
+    >>> import lucid
+    >>> output, h = lucid.nn.GRU(3, 4)(lucid.zeros(5, 2, 3))
+    >>> output.shape, h.shape
+    ((5, 2, 4), (1, 2, 4))
+    """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
@@ -283,11 +307,18 @@ class _Cell(Module):
         return h
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        text = f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        kind = self.__dict__.get("nonlinearity", "tanh")
+        return text if kind == "tanh" else f"{text}, nonlinearity={kind}"
 
 
 class RNNCell(_Cell):
-    """One step of RNN: [N, I], [N, H] -> [N, H]."""
+    """One step of RNN: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
+
+    >>> import lucid
+    >>> lucid.nn.RNNCell(3, 4)(lucid.zeros(2, 3)).shape
+    (2, 4)
+    """
 
     gates = 1
 
@@ -305,18 +336,33 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of LSTM: [N, I], (h, c) -> (h, c)."""
+    """One step of LSTM: [N, I], (h, c) -> (h, c), each [N, H]; zeros when absent.
+
+    Raises ShapeError for inputs that do not fit.
+
+    >>> import lucid
+    >>> h, c = lucid.nn.LSTMCell(3, 4)(lucid.zeros(2, 3))
+    >>> h.shape, c.shape
+    ((2, 4), (2, 4))
+    """
 
     gates = 4
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
+            raise ShapeError(f"LSTMCell: the state is a pair (h, c) of tensors, got {type(hx).__name__}")
         h, c = (self._state(input, s) for s in (hx or (None, None)))
         return _lstm_step(F.linear(input, self.weight_ih, self.bias_ih)
                           + F.linear(h, self.weight_hh, self.bias_hh), c)
 
 
 class GRUCell(_Cell):
-    """One step of GRU: [N, I], [N, H] -> [N, H]."""
+    """One step of GRU: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
+
+    >>> import lucid
+    >>> lucid.nn.GRUCell(3, 4)(lucid.zeros(2, 3)).shape
+    (2, 4)
+    """
 
     gates = 3
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np  # for the CPU paths alone
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .common import is_low
 from .pointwise import wide
 from .registry import A, Sample, op
@@ -76,7 +77,7 @@ def attention(xp, q, k, v, mask=None, is_causal: bool = False, scale: float = 1.
     """
     _check(q, k, v, mask, is_causal)
     dtype, q, k, v = v.dtype, wide(q), wide(k), wide(v)
-    s = xp.matmul(q * q.dtype.type(scale), xp.swapaxes(k, -2, -1))
+    s = matmul_of(xp)(q * q.dtype.type(scale), xp.swapaxes(k, -2, -1))
     if is_causal:
         mask = causal_mask.forward(xp, q, k)
     if mask is not None:
@@ -84,7 +85,7 @@ def attention(xp, q, k, v, mask=None, is_causal: bool = False, scale: float = 1.
         added = (xp.where(mask, 0.0, -xp.inf) if mask.dtype.kind == "b" else mask).astype(s.dtype, copy=False)
         s = xp.add(s, added, out=s if added.ndim <= s.ndim and _within(added.shape, s.shape) else None)
     p = _normalize_(xp, s)
-    return xp.matmul(p, v).astype(dtype, copy=False), p.astype(dtype, copy=False)
+    return matmul_of(xp)(p, v).astype(dtype, copy=False), p.astype(dtype, copy=False)
 
 
 def _from_probabilities(F, g, q, k, v, p, mask, scale, needs):

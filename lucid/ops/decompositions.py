@@ -10,7 +10,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from ..errors import LucidError
+from ..errors import IndexRangeError, LucidError, ShapeError
+from .bounds import in_range
 from .common import scipy_linalg
 from .linalg import REAL_SQUARE as _SQUARE
 from .linalg import H, attempt, broadcast_shapes, check_matrix, hermitian, triangular
@@ -76,6 +77,12 @@ def cholesky_solution(xp, x, y, upper: bool):
     Its gradient with respect to y is not cut to that triangle, as in PyTorch; the samples are 1 x 1, where
     that makes no difference.
     """
+    check_matrix("cholesky_solve", y)
+    if x.ndim < 2 or x.shape[-2] != y.shape[-1]:
+        raise ShapeError(
+            f"cholesky_solve: expected B [..., n, k] and L [..., n, n], got {tuple(x.shape)} and "
+            f"{tuple(y.shape)}"
+        )
     forward = triangular.forward
     if upper:
         return forward(xp, y, forward(xp, hermitian(xp, y), x, False), True)
@@ -368,7 +375,21 @@ permute_rows.grad(x=lambda F, g, order, x_shape, back: F.sum_to(F.permute_rows(g
 @op(public=False, diff=(), samples=[Sample(A(value=[3, 3, 3], dtype="int32"), 3)])
 def pivots_to_order(xp, pivots, m: int):
     """The row order [..., m] that LAPACK's row exchanges `pivots` [..., k], from 1, make: int64."""
-    return _permutation(xp, pivots.astype("int64") - 1, m)
+    if not pivots.ndim or pivots.shape[-1] > m or pivots.dtype.kind not in "iu":
+        raise ShapeError(
+            f"lu_solve: expected integer pivots [..., k] with k at most the {m} rows, got "
+            f"{pivots.dtype.name} {tuple(pivots.shape)}"
+        )
+    pivots = in_range(
+        xp,
+        pivots.astype("int64"),
+        1,
+        m + 1,
+        lambda bad: IndexRangeError(
+            f"lu_solve: pivots must lie in [1, {m}], got {bad}; pass those of lu_factor"
+        ),
+    )
+    return _permutation(xp, pivots - 1, m)
 
 
 def _lu_x(F, g, lu, order):

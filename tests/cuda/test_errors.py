@@ -122,7 +122,8 @@ def test_several_devices_are_made_current(module, monkeypatch):
             pass
 
     monkeypatch.setattr(module.cp.cuda, "Device", Entered)
-    backend = module.CupyBackend(Device("cuda", 1), several=True)
+    monkeypatch.setattr(module.Backend, "several", True)
+    backend = module.CupyBackend(Device("cuda", 1))
     out = backend.F.tanh(backend.asarray([0.0, 1.0]))
     assert entered == [1, 1] and out.shape == (2,) and backend.F.backend is backend
     with backend.quiet():

@@ -8,7 +8,19 @@ import numpy as np
 from lucid.kernel import calls
 from lucid.kernel import calls_spatial as spatial
 from lucid.kernel.launch import accumulator
-from lucid.kernel.multi_tensor import CHUNK, MultiTensor
+from lucid.kernel.multi_tensor import (
+    CHUNK,
+    NORMS,
+    STATES,
+    MultiTensor,
+    adam_numbers,
+    counts,
+    gradient_clip,
+    gradient_norm,
+    gradient_unscale,
+    loss_scale,
+    sgd_numbers,
+)
 from lucid.kernel.specs import ACTIVATIONS
 from lucid.storage.dtype import as_dtype
 from tests.kernels.sim import device, normal
@@ -45,6 +57,15 @@ def softmax(sim, dtype, odd):
         for name in ("softmax", "log_softmax"):
             calls.softmax_backward(sim, name, g, calls.softmax(sim, name, x))
         calls.softmax_backward_inplace(sim, device(g), calls.softmax(sim, "softmax", x))
+
+
+def softmax_columns(sim, dtype, odd):
+    for shape in ((2, 21, 33 if odd else 32), (1, 3, 265 if odd else 264)):
+        x, g = normal(shape, dtype, 1), normal(shape, dtype, 2)
+        x[0, 0], x[0, :, 1] = -np.inf, -np.inf
+        for name in ("softmax", "log_softmax"):
+            out = calls.softmax_columns(sim, name, x, 1)
+            calls.softmax_backward_columns(sim, name, g, out, 1)
 
 
 def cross_entropy(sim, dtype, odd):
@@ -125,42 +146,47 @@ def windows(sim, dtype, odd):
     count = (4, 8 + odd)
     cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation)
     spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation)
+    cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation, True)
+    spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation, True)
 
 
 def optimizers(sim, dtype, odd):
-    params = [normal(n, dtype, n, odd) for n in (1, 70, CHUNK + 5)]
+    sizes = (1, 70, CHUNK + 5, 0, 33)
+    params = [normal(n, dtype, n, odd) for n in sizes]
     grads = [normal(p.shape, dtype, 9, odd) for p in params]
-    first, second = ([device(np.zeros(p.shape, accumulator(p.dtype)), odd) for p in params] for _ in range(2))
-    sim.memory = [*params, *grads, *first, *second, *sim.memory]
-    for name in ("sgd", "sgd_momentum", "adam", "adamw"):
-        step = MultiTensor(sim, name)
-        step(
-            params,
-            grads,
-            first,
-            second,
-            step=1,
-            lr=0.1,
-            beta1=0.9,
-            beta2=0.99,
-            eps=1e-8,
-            momentum=0.9,
-            nesterov=True,
-        )
-        step(
-            params,
-            grads,
-            first,
-            second,
-            step=2,
-            lr=0.1,
-            beta1=0.9,
-            beta2=0.99,
-            eps=1e-8,
-            momentum=0.9,
-            scale=device(np.ones(1, accumulator(params[0].dtype))),
-            skip=device(np.ones(1, np.int32)),
-        )
+    wide = accumulator(params[0].dtype)
+    states = [[device(np.zeros(n, wide), odd) for n in sizes] for _ in range(3)]
+    steps = [counts(sim, n, 0) for n in sizes]
+    sim.memory = [*params, *grads, *sum(states, []), *steps, *sim.memory]
+    one = device(np.ones(1, wide))
+    for name, number in STATES.items():
+        sgd = name.startswith("sgd")
+        lines = [
+            sgd_numbers(0.1, 0.1, False, 0.9, 0.0, nesterov) if sgd else adam_numbers(0.1, 0.9, 0.99, 1e-8)
+            for nesterov in (True, False)
+        ]
+        step = MultiTensor(sim, name, params, states[:number], steps, [0, 1, 1, 0, 1])
+        step(grads, lines)
+        step([*grads[:4], None], lines, scale=one, skip=device(np.zeros(1, np.int32)))
+        step(grads, lines, skip=device(np.ones(1, np.int32)))
 
 
-ALL = (pointwise, columns, softmax, cross_entropy, norms, batch_norm, segments, windows, optimizers)
+def gradients(sim, dtype, odd):
+    grads = [normal(n, dtype, n, odd) for n in (1, 70, CHUNK + 5, 3 * CHUNK)]
+    wide = accumulator(grads[0].dtype)
+    sim.memory = [*grads, *sim.memory]
+    for p in NORMS:
+        gradient_norm(sim, grads, p)
+    for norm in (0.5, 2.0):
+        gradient_clip(sim, grads, device(np.full(1, norm, wide)), 1.0)
+    scale, good, found = (device(np.ones(1, kind)) for kind in (np.float32, np.int32, np.int32))
+    found[0] = 0
+    for value in (1.0, np.inf):
+        grads[1][3] = grads[2][:40] = grads[3][-1] = value
+        gradient_unscale(sim, grads, device(np.full(1, 2.0, wide)), found)
+    for bad in (1, 0, 0):
+        loss_scale(sim, scale, good, device(np.full(1, bad, np.int32)), 2.0, 0.5, 2)
+
+
+ALL = (pointwise, columns, softmax, softmax_columns)
+ALL += (cross_entropy, norms, batch_norm, segments, windows, optimizers, gradients)

@@ -130,6 +130,7 @@ def _sorted(index):
         (300, 20, 64, 1),
         (50, 11, 1, 0),
         (400, 3, 1, 0),
+        (3000, 300, 1, 0),
         (90, 1, 260, 0),
     ),
 )
@@ -263,3 +264,12 @@ def test_columns(dtype, shape, kernel, stride, padding, dilation):
     (image,) = _same(lambda sim: (calls.col2im(sim, g, size, count, kernel, stride, padding, dilation),))
     inside = back[(..., *(slice(p, p + n) for p, n in zip(padding, size, strict=True)))]
     judge(image, inside, inside.astype(x.dtype), "col2im")
+    # The same with the samples inside: one matrix for the batch.
+    settings = count, kernel, stride, padding, dilation, True
+    (together,) = _same(lambda sim: (calls.im2col(sim, x, *settings),))
+    depth, cells = columns.shape[1:]
+    expected = columns.transpose(1, 0, 2).reshape(depth, shape[0] * cells)
+    np.testing.assert_array_equal(together, expected)
+    turned = device(g.transpose(1, 0, 2).reshape(expected.shape))
+    (again,) = _same(lambda sim: (calls.col2im(sim, turned, size, *settings),))
+    np.testing.assert_array_equal(again, image)

@@ -61,6 +61,25 @@ def test_softmax(name, dtype):
             np.testing.assert_array_equal(*wide(same, dx))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ("softmax", "log_softmax"))
+def test_softmax_columns(name, dtype):
+    op = OPS[name]
+    # One row per warp and many; packs, odd sizes, an address off by one; more outer ones than a tile.
+    shapes = ((3, 21, 40), 0), ((2, 50, 33), 0), ((1, 7, 300), 0), ((5, 9, 16), 1), ((1, 1, 1), 0)
+    for shape, offset in shapes:
+        x, g = normal(shape, dtype, 1, offset, scale=4.0), normal(shape, dtype, 2, offset)
+        (out,) = _same_in_all_orders(lambda sim, x=x: (calls.softmax_columns(sim, name, x, 1),))
+        what = f"{name} {dtype} {shape}"
+        judge(out, op.forward(np, *wide(x), 1), op.forward(np, x, 1), what)
+        out = device(out, offset)
+        (dx,) = _same_in_all_orders(
+            lambda sim, g=g, out=out: (calls.softmax_backward_columns(sim, name, g, out, 1),)
+        )
+        gradient = op.formulas["x"].function
+        judge(dx, gradient(F, *wide(g, out), 1), gradient(F, g, out, 1), f"{what} backward")
+
+
 @pytest.mark.parametrize("name", ("softmax", "log_softmax"))
 @pytest.mark.parametrize("cols", (40, 1100))
 def test_softmax_of_infinities_and_nan(name, cols):
@@ -72,6 +91,9 @@ def test_softmax_of_infinities_and_nan(name, cols):
     np.testing.assert_allclose(
         calls.softmax(Sim(), name, device(x)), OPS[name].forward(np, *wide(x), -1), rtol=1e-6
     )
+    turned = device(x.T[None])
+    expected = OPS[name].forward(np, *wide(turned), 1)
+    np.testing.assert_allclose(calls.softmax_columns(Sim(), name, turned, 1), expected, rtol=1e-6)
 
 
 # ---- cross entropy ----
