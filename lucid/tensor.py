@@ -13,7 +13,8 @@ from .autograd import inplace as _inplace
 from .autograd.engine import Engine
 from .autograd.facts import TensorFacts
 from .autograd.impl import TensorImpl, describe, require_differentiable
-from .autograd.literal import holds_arrays, host_array, python_dtype
+from .autograd.literal import PRINT as PRINT
+from .autograd.literal import holds_arrays, host_array, printed, python_dtype
 from .autograd.operands import operand
 from .autograd.record import PARAMETER, RECORDED
 from .autograd.transfer import moved, transfer
@@ -93,11 +94,7 @@ class Tensor(TensorMethods):
 
     def __repr__(self) -> str:
         a = self.backend.to_numpy(self.array)
-        body = (
-            np.array2string(a, separator=", ", prefix="tensor(", threshold=1000, precision=4)
-            if a.ndim
-            else np.array2string(np.asarray(a), precision=4)
-        )
+        body = printed(a)
         parts = [body]
         if self.device.type != "cpu":
             parts.append(f"device='{self.device}'")

@@ -25,7 +25,7 @@ NAMESPACES = [
     *(f"lucid.autograd.{name}" for name in ("functional", "graph")),
     *(f"lucid.nn{name}" for name in ("", ".functional", ".init", ".utils", ".utils.rnn")),
     "lucid.optim.lr_scheduler",
-    *(f"lucid.utils.{name}" for name in ("checkpoint", "data", "tensorboard")),
+    *(f"lucid.utils.{name}" for name in ("checkpoint", "data", "dlpack", "tensorboard")),
 ]
 # Implementation, and programs.
 ELSEWHERE = [

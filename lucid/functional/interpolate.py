@@ -381,6 +381,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"affine_grid: expected theta of shape ({size[0]}, {n}, {n + 1}) for size {tuple(size)}, got "
             f"{theta.shape}"
         )
+    if min(size) < 1:
+        raise ShapeError(f"affine_grid: sizes must be positive, got {tuple(size)}")
     if theta.dtype.kind in "iub":
         raise DtypeError(f"affine_grid: expected a floating theta, got {theta.dtype.name}; convert it first")
     backend = theta.storage.backend

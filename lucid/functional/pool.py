@@ -438,12 +438,12 @@ def _unpool(
         (m - 1) * s + k - 2 * p
         for m, s, k, p in zip(x.shape[x.ndim - n :], stride, kernel, padding, strict=True)
     )
+    if min(kernel) < 1 or min(stride) < 1 or min(padding) < 0:
+        raise ShapeError(
+            f"{name}: kernel_size and stride must be positive and padding not negative, got {kernel}, "
+            f"{stride} and {padding}"
+        )
     if output_size is None:
-        if min(default) < 0:
-            raise ShapeError(
-                f"{name}: the output would have sizes {default}; check kernel_size {kernel}, stride {stride} "
-                f"and padding {padding}"
-            )
         return F.max_unpool(x, indices, default)
     size = tuple(int(v) for v in output_size)[-n:]
     for have, want, s in zip(default, size, stride, strict=True):

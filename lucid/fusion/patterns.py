@@ -32,9 +32,10 @@ MIN_RUN = 2
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row: `chain` of op names, how it runs, from how many elements of its largest saved
-    array (a number, or one per device; of the node at position `sized_by` alone, where that is given), and on
-    which devices.
+    """One row: `chain` of op names, how it runs, from how many elements of its largest array, and where.
+
+    min_size: a number, or one per device; of the node at position `sized_by` alone, where that is given.
+    devices: on which devices.
 
     run: function(nodes, g) -> one gradient per edge that leaves the chain, in the order of its nodes, or None
     to say that these arrays do not fit. side_edges: whether a node before the last may have other edges than

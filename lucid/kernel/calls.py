@@ -230,20 +230,6 @@ def softmax_backward(launch: Any, name: str, g: Any, out: Any) -> Any:
     return dx
 
 
-def softmax_backward_inplace(launch: Any, g: Any, out: Any) -> Any:
-    """g, turned into the gradient of "softmax" along the last dimension, from its output."""
-    cols = g.shape[-1]
-    threads, rows = row_threads(cols), g.size // cols
-    launch(
-        "softmax_backward_inplace",
-        *by_rows(launch, rows, threads),
-        (g, out, rows, cols),
-        g.dtype,
-        (f"LUCID_THREADS={threads}", *form(launch, g, out, cols=cols)),
-    )
-    return g
-
-
 def _column_grid(launch: Any, outer: int, inner: int, step: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return (_ceil(inner, 32 * step), min(outer, 65535)), (32, 8)
 
@@ -287,6 +273,20 @@ def softmax_backward_columns(launch: Any, name: str, g: Any, out: Any, dim: int)
         macros,
     )
     return dx
+
+
+def softmax_backward_inplace(launch: Any, g: Any, out: Any) -> Any:
+    """g, turned into the gradient of "softmax" along the last dimension, from its output."""
+    cols = g.shape[-1]
+    threads, rows = row_threads(cols), g.size // cols
+    launch(
+        "softmax_backward_inplace",
+        *by_rows(launch, rows, threads),
+        (g, out, rows, cols),
+        g.dtype,
+        (f"LUCID_THREADS={threads}", *form(launch, g, out, cols=cols)),
+    )
+    return g
 
 
 def cross_entropy(

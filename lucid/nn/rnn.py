@@ -273,7 +273,9 @@ def _lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return RECORDED.sigmoid(o) * RECORDED.tanh(c), c
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
+    """What the cells share: weights [gates * hidden_size, ...] and biases."""
+
     gates: ClassVar[int]
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
@@ -312,7 +314,7 @@ class _Cell(Module):
         return text if kind == "tanh" else f"{text}, nonlinearity={kind}"
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of RNN: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid
@@ -335,7 +337,7 @@ class RNNCell(_Cell):
                                              + F.linear(h, self.weight_hh, self.bias_hh))
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of LSTM: [N, I], (h, c) -> (h, c), each [N, H]; zeros when absent.
 
     Raises ShapeError for inputs that do not fit.
@@ -356,7 +358,7 @@ class LSTMCell(_Cell):
                           + F.linear(h, self.weight_hh, self.bias_hh), c)
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of GRU: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid

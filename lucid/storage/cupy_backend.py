@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import gc
 import importlib
 import os
 import weakref
-from collections import Counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +21,8 @@ from ..errors import DeviceError, DistributedError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
 from .device import Device
+from .guarded import Guarded, GuardedOps
+from .held import held_by_tensors, human
 
 
 def _import_cupy() -> Any:
@@ -102,11 +102,30 @@ def _check_nvrtc() -> None:
         ) from error
 
 
+def _check_capability(place: Device) -> None:
+    """Nothing; raises DeviceError for a GPU older than all that NVRTC compiles for: no kernel would run."""
+    found = cp.cuda.runtime.getDeviceProperties(place.index)
+    arch = 10 * int(found["major"]) + int(found["minor"])
+    try:
+        oldest = min(int(n) for n in cp.cuda.nvrtc.getSupportedArchs())
+    except Exception:  # an NVRTC that does not say it (before CUDA 11.2)
+        return
+    if arch < oldest:
+        name = found["name"].decode() if isinstance(found["name"], bytes) else found["name"]
+        major, minor = cp.cuda.nvrtc.getVersion()[:2]
+        raise DeviceError(
+            f"device {place}: {name} has compute capability {arch // 10}.{arch % 10}, but NVRTC "
+            f"{major}.{minor} compiles for {oldest // 10}.{oldest % 10} and newer; install a CuPy for an "
+            f"older CUDA (pip install 'cupy-cuda{int(major) - 1}x[ctk]' in the place of this one), or use "
+            "device 'cpu'"
+        )
+
+
 def open_backend(device: Device) -> CupyBackend:
     """The backend of a CUDA device; for one without index, of the current device.
 
-    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version is too old, NVRTC is
-    missing, or the index is out of range.
+    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version or the GPU itself is too
+    old, NVRTC is missing, or the index is out of range.
     """
     count = device_count()
     if not count:
@@ -122,6 +141,7 @@ def open_backend(device: Device) -> CupyBackend:
     found = Backend._all.get(place)
     if found is None:
         _check_nvrtc()
+        _check_capability(place)
         install_allocator()
         Backend.several = count > 1
         found = Backend._all.setdefault(place, CupyBackend(place))
@@ -130,16 +150,6 @@ def open_backend(device: Device) -> CupyBackend:
 
 class _NoDevice(Exception):
     status = _NO_DEVICE
-
-
-def human(n: int) -> str:
-    """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB`."""
-    value, unit = float(n), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{n} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 # ---- the backend ----
@@ -172,7 +182,7 @@ class CupyBackend(Backend):
     def F(self, namespace: Any) -> None:
         self._own_F = namespace
         self._F = (
-            _GuardedOps(namespace, self.guard) if namespace is not None and Backend.several else namespace
+            GuardedOps(namespace, self.guard) if namespace is not None and Backend.several else namespace
         )
 
     def guard(self) -> Any:
@@ -370,47 +380,6 @@ def _keep_until_done(stream: Any, array: Any) -> None:
     _reading.append((stream.record(), array))
 
 
-class Guarded:
-    """A function, or a module and all that is in it, with a device made current around each call.
-
-    Classes and constants come through as they are, and so does `cuda`, whose functions speak of devices.
-    """
-
-    def __init__(self, inner: Any, guard: Any) -> None:
-        self.__dict__.update(_inner=inner, _guard=guard, __name__=getattr(inner, "__name__", ""))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._guard():
-            return self._inner(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name != "cuda" and not isinstance(found, type) and (callable(found) or hasattr(found, "__path__")):
-            found = Guarded(found, self._guard)
-        self.__dict__[name] = found
-        return found
-
-
-class _GuardedOps:
-    """`F` with a device made current around each call."""
-
-    def __init__(self, inner: Any, guard: Any) -> None:
-        self.__dict__.update(_inner=inner, _guard=guard, backend=inner.backend)
-
-    def __getattr__(self, name: str) -> Any:
-        function, guard = getattr(self._inner, name), self._guard
-        # Kept here alone, so that whoever replaces an op has one place to clear.
-        vars(self._inner).pop(name, None)
-
-        @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            with guard():
-                return function(*args, **kwargs)
-
-        self.__dict__[name] = guarded
-        return guarded
-
-
 # ---- several devices ----
 
 
@@ -556,35 +525,6 @@ def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:
         "lucid.no_grad() for evaluation; lucid.autograd.checkpoint; float16 or bfloat16"
     )
     return OutOfMemoryError("\n".join(lines))
-
-
-def held_by_tensors(place: Device, most: int = 4) -> list[str]:
-    """The kinds of arrays that tensors and the graph hold on a device, the largest in sum first: `12 x
-    float32[4096, 4096] (768.0 MiB)`.
-    """
-    kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    nbytes: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    seen: set[int] = set()
-    for s in gc.get_objects():
-        # Storages, and tensors that have none yet: what has both slots. An array is counted
-        # once, a view not at all.
-        if not (hasattr(type(s), "array") and hasattr(type(s), "backend")):
-            continue
-        array, backend = getattr(s, "array", None), getattr(s, "backend", None)
-        if (
-            getattr(backend, "device", None) != place
-            or array is None
-            or array.base is not None
-            or id(array) in seen
-        ):
-            continue
-        seen.add(id(array))
-        kind = (array.dtype.name, array.shape)
-        kinds[kind] += 1
-        nbytes[kind] += array.nbytes
-    return [
-        f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
-    ]
 
 
 # ---- libraries ----
