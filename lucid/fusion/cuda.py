@@ -79,7 +79,7 @@ class Kernel:
             for i in sorted(body.repeat)
             for j in range(len(body.repeat[i]))
             for n in ("div", "mod", "step")
-        ] + [f"u64 skip{i}" for i in range(len(body.trace.skips))]
+        ] + [f"u64 skip{i}" for i in range(body.trace.skips)]
 
     def _value(self, body: Body, i: int, one: bool, index: str) -> tuple[str, str]:
         """(statement before the loop over a pack, expression of element k) for input i."""
@@ -310,8 +310,10 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     function = _compiled(F.backend, kernel.source, dtype.name, defines)
     found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
     wide = accumulator(dtype)
-    repeats = (np.int64(n) for i in sorted(body.repeat) for triple in body.repeat[i] for n in triple)
-    numbers = [*repeats, *(np.uint64(n) for n in body.trace.skips)]
+    triples = (triple for i in sorted(body.repeat) for triple in body.repeat[i])
+    numbers: list[Any] = [np.int64(n) for triple in triples for n in triple]
+    if body.program is not None:
+        numbers += [np.uint64(n) for n in body.program.skips[: body.trace.skips]]
     if not kernel.tiled:
         blocks = max(1, min(-(-size // (256 * pack)), 32 * launch.sms))
         partial = {i: launch.empty(blocks, wide) for i in kernel.sums}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..autograd.node import FuncOp, Node
 from ..autograd.plan import NONE, Plan
@@ -171,6 +171,12 @@ class Recipe:
             self.calls.append((formula, tuple(sources), goals))
 
 
+class Skip(NamedTuple):
+    """Where a draw starts in its stream: an argument of the kernel, so that its source stays the same."""
+
+    number: int
+
+
 _recipes: dict[tuple[Plan, str], Recipe] = {}
 # Static arguments whose `repr` says all that a formula can ask.
 _PLAIN = (int, float, str, bool, type(None), tuple)
@@ -181,15 +187,16 @@ class Program:
 
     values: the saved arrays, each once. kinds: how each lies. outs: shapes of the outputs, None for the
     region's own. key: the same for programs whose formulas are the same, whatever their arrays; None where
-    that cannot be told. steps(): one per node.
+    that cannot be told. skips: where draws start in their streams. steps(): one per node.
     """
 
-    __slots__ = ("values", "kinds", "outs", "shape", "device", "key", "_parts", "_row_output")
+    __slots__ = ("values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output")
 
     def __init__(self, region: Region, shape: Shape, device: str) -> None:
         self.shape, self.device, self._row_output = shape, device, False
         self.values: list[Any] = []
-        self._parts: list[tuple[FuncOp, Recipe, tuple[int, ...], list[Any]]] = []
+        self.skips: list[int] = []
+        self._parts: list[tuple[FuncOp, Recipe, tuple[Any, ...], tuple[int, ...], list[Any]]] = []
         key: list[Any] = []
         slots: dict[int, int] = {}
         for n in region.nodes:
@@ -206,27 +213,40 @@ class Program:
                     self.values.append(s.array)
                 taken.append(slot)
             goals: list[Any] = [
-                ("node", region.members[e]) if e in region.members else ("out", region.output_of[n, k])
+                None
+                if e is None
+                else ("node", region.members[e])
+                if e in region.members
+                else ("out", region.output_of[n, k])
                 for k, e in enumerate(n.edges)
-                if e is not None
             ]
-            self._parts.append((n, recipe, tuple(taken), goals))
-            static = n.static if n.plan.static else ()
+            static = self._static(n)
+            self._parts.append((n, recipe, static, tuple(taken), goals))
             key.append((recipe, *taken, *goals, repr(static) if _plain(static) else None))
         self.key: Any = None if any(part[-1] is None for part in key) else tuple(key)
         self.kinds = [kind_beside(v, shape) for v in self.values]
         self.outs = [target_shape(n, k) for n, k, _ in region.outputs]
 
+    def _static(self, n: FuncOp) -> tuple[Any, ...]:
+        """A node's static arguments; the place of a draw in its stream, another in each pass, by number."""
+        names = n.plan.static
+        if "skip" not in names:
+            return n.static if names else ()
+        i = names.index("skip")
+        if n.static[i] not in self.skips:
+            self.skips.append(n.static[i])
+        return (*n.static[:i], Skip(self.skips.index(n.static[i])), *n.static[i + 1 :])
+
     def steps(self) -> list[Step]:
         """The nodes with their formulas, values and goals."""
         found = []
-        for n, recipe, taken, goals in self._parts:
+        for n, recipe, static, taken, goals in self._parts:
             calls = []
             for formula, sources, targets in recipe.calls:
                 given = [
                     (("value", taken[i]) if taken[i] >= 0 else ("static", None))
                     if what == "saved"
-                    else ("static", n.static[i])
+                    else ("static", static[i])
                     if what == "static"
                     else (what, i)
                     for what, i in sources

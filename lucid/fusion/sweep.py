@@ -46,7 +46,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def pool() -> Any:
-    """The threads that share a sweep with the calling one; None on a machine with one core."""
+    """Threads that share work; None on a machine with one core. A sweep takes one less: the calling thread
+    works as well.
+    """
     global _pool
     if _threads < 2:
         return None
@@ -54,19 +56,19 @@ def pool() -> Any:
         if _pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            _pool = ThreadPoolExecutor(_threads - 1, thread_name_prefix="lucid-sweep")
+            _pool = ThreadPoolExecutor(_threads, thread_name_prefix="lucid-sweep")
     return _pool
-
-
-def width() -> int:
-    """The number of those threads."""
-    return _threads
 
 
 def block_size(size: int) -> int:
     """Elements per block for arrays of `size` elements: about BLOCK, and as many blocks for each thread."""
     threads = _threads if size >= THREADED else 1
     return max(1, -(-size // (threads * max(1, round(size / (threads * BLOCK))))))
+
+
+def width() -> int:
+    """The number of threads that share a sweep."""
+    return _threads
 
 
 def shared(function: Any, starts: range, size: int) -> list[Any]:

@@ -136,8 +136,8 @@ class Trace:
         # On "cpu" any pointwise op has a form: it is called as it is. single: it computes in float32.
         self.device, self.single = device, single
         self.lines: list[str] = []
-        # Where draws start in their streams: arguments of the kernel, `skip{i}`, so that its source stays.
-        self.skips: list[int] = []
+        # How many places of draws in their streams are arguments of the kernel, `skip{i}`.
+        self.skips = 0
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
         self.boolean: set[str] = set()
         # What was made of the trace, by how its arrays lay: `numpy_code.Code`, `cuda.Kernel`.
@@ -350,14 +350,14 @@ class SymbolNamespace:
         )
         return call(self._trace, "where", outside, w, v)
 
-    def seeded_dropout(self, x: Any, state: Any, skip: int, p: float) -> Any:
+    def seeded_dropout(self, x: Any, state: Any, skip: Any, p: float) -> Any:
         """`dropout` with a mask that the kernel makes: `at` is the element's position, see `word_of`."""
         trace = self._trace
         if trace.device == "cpu":
             raise NoCudaForm("op seeded_dropout")
-        if skip not in trace.skips:
-            trace.skips.append(skip)
-        word = f"word_of(x{state.text[1:]}, skip{trace.skips.index(skip)}, at, k)"
+        number = skip[0]  # region.Skip
+        trace.skips = max(trace.skips, number + 1)
+        word = f"word_of(x{state.text[1:]}, skip{number}, at, k)"
         kept = trace.let(f"({word} < {threshold_of(1.0 - p)}ull)", True, "philox_mask", (state,))
         return call(trace, "dropout", x, kept, p)
 
