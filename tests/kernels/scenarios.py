@@ -1,7 +1,11 @@
-"""Calls that take every kernel through every branch, for checked mode and for line coverage.
+"""Calls that take every kernel through every build and every branch, each judged against the formula in
+float64 (`formulas`).
 
-Values are judged elsewhere.
+scenario(sim, dtype, odd): odd 1 takes odd addresses and row lengths, which need the scalar form. They serve
+the values in four orders, the checked mode, the line coverage and the mutants.
 """
+
+from itertools import product
 
 import numpy as np
 
@@ -11,148 +15,359 @@ from lucid.kernel.launch import accumulator
 from lucid.kernel.multi_tensor import CHUNK, MultiTensor
 from lucid.kernel.specs import ACTIVATIONS
 from lucid.storage.dtype import as_dtype
+from tests.kernels import formulas
+from tests.kernels.formulas import close, f8
 from tests.kernels.sim import device, normal
+
+_SPECIAL = (0.0, -0.0, np.nan, 30.0, -30.0, 200.0, -200.0)
+
+
+def _special(n, dtype, seed, odd):
+    # Values with those at which activations have a corner, saturate or overflow.
+    x = normal(n, dtype, seed, odd, scale=2.0)
+    x.reshape(-1)[: len(_SPECIAL)] = _SPECIAL[: x.size]
+    return x
+
+
+# ---- element by element ----
+
+# Whole packs; less than one; several turns of each thread and a tail.
+_LENGTHS = (64, 3, 5003)
 
 
 def pointwise(sim, dtype, odd):
-    x, g = normal(531, dtype, 1, odd), normal(531, dtype, 2, odd)
-    for name in ACTIVATIONS:
-        calls.activation_backward(sim, name, g, x, 0.1)
-        if name not in ("relu", "tanh"):
-            calls.activation(sim, name, x, 0.1)
-    calls.masked_scale(sim, x, device(np.arange(531) % 3 == 0), 2.0)
-    calls.copy(sim, x)
-    state = device(np.array([5, 3], np.uint64))
-    calls.dropout(sim, x, state, 0.7)
-    calls.dropout_mask(sim, (531,), state, 0.7, x.dtype)
+    for n in _LENGTHS:
+        here = sim.small() if n > 1000 else sim
+        x, mask = normal(n, dtype, 1, odd), np.arange(n) % 3 == 0
+        np.testing.assert_array_equal(calls.copy(here, x), x)
+        close(calls.masked_scale(here, x, device(mask), 2.0), f8(x) * mask * 2.0, f"masked_scale {n}")
+    for name, n in product(ACTIVATIONS, _LENGTHS):
+        here = sim.small() if n > 1000 else sim
+        x, g = _special(n, dtype, 1, odd), normal(n, dtype, 2, odd)
+        dx = calls.activation_backward(here, name, g, x, 0.1)
+        close(dx, f8(g) * formulas.SLOPES[name](f8(x), 0.1), f"{name} backward {n}")
+        if name in formulas.VALUES:
+            close(calls.activation(here, name, x, 0.1), formulas.VALUES[name](f8(x), 0.1), f"{name} {n}")
+
+
+def dropout(sim, dtype, odd):
+    state = device(np.array([(7 << 40) + 5, (3 << 32) - 2], np.uint64))
+    for n in _LENGTHS:
+        here = sim.small() if n > 1000 else sim
+        x, mask = normal(n, dtype, 1, odd), formulas.kept(state, n, 0.7)
+        close(calls.dropout(here, x, state, 0.7), f8(x) * mask / 0.7, f"dropout {n}")
+        here.odd = odd
+        np.testing.assert_array_equal(calls.dropout_mask(here, (n,), state, 0.7, x.dtype), mask)
+    mask = calls.dropout_mask(sim, (n,), state, 1.0, x.dtype)
+    assert mask.all()
+
+
+def _column_shapes(odd):
+    # One range of rows; several; several tiles of columns; ranges of which the last is empty.
+    return ((3, 8, 3), (150, 64, 3), (70, 264, 3), (150, 64, 0), (4609, 8, 9)) if not odd else (
+        (3, 5, 3), (150, 33, 3), (70, 261, 3), (150, 33, 0), (4609, 3, 9)
+    )  # fmt: skip
 
 
 def columns(sim, dtype, odd):
-    for rows, cols in ((150, 33 if odd else 64), (3, 5 if odd else 8)):
-        g, v = normal((rows, cols), dtype, 1, odd), normal((rows, cols), dtype, 2, odd)
-        for name in ACTIVATIONS:
-            calls.activation_bias_grad(sim, name, g, v, 0.1)
-        calls.column_sum(sim, g)
+    for rows, cols, sms in _column_shapes(odd):
+        sim.sms = sms
+        g, v = normal((rows, cols), dtype, 1, odd), _special((rows, cols), dtype, 2, odd)
+        close(calls.column_sum(sim, g), f8(g).sum(0), f"column_sum {rows} {cols}")
+        for name in ACTIVATIONS if rows < 1000 else ("gelu",):
+            dz, db = calls.activation_bias_grad(sim, name, g, v, 0.1)
+            exact = f8(g) * formulas.SLOPES[name](f8(v), 0.1)
+            close(dz, exact, f"{name}_bias_grad {rows} {cols}")
+            close(db, exact.sum(0), f"{name}_bias_grad sum {rows} {cols}")
+
+
+# ---- rows ----
+
+
+def _rows(odd):
+    # A warp per row; blocks of 256 and 512 threads.
+    return ((11, 41), (3, 1031), (2, 4099)) if odd else ((11, 40), (3, 1032), (2, 4104))
 
 
 def softmax(sim, dtype, odd):
-    for cols in (41, 1031, 4099) if odd else (40, 1032, 4104):
-        x, g = (
-            normal((9 if cols < 50 else 2, cols), dtype, 1),
-            normal((9 if cols < 50 else 2, cols), dtype, 2),
-        )
-        x[0, 0] = -np.inf
+    for rows, cols in _rows(odd):
+        x, g = normal((rows, cols), dtype, 1, odd, scale=4.0), normal((rows, cols), dtype, 2, odd)
+        x[0] += as_dtype(dtype).type(90)  # whose exponentials float32 cannot hold
+        x[1, 3] = -np.inf
+        for name, here in product(("softmax", "log_softmax"), (sim, sim.small())):
+            out = calls.softmax(here, name, x)
+            close(out, getattr(formulas, name)(f8(x)), f"{name} {cols}")
+            out = device(out, odd)
+            dx = calls.softmax_backward(here, name, g, out)
+            close(dx, getattr(formulas, f"{name}_backward")(*f8(g, out)), f"{name}_backward {cols}")
+    for cols in (_rows(odd)[0][1], _rows(odd)[1][1]):
+        x = normal((5, cols), dtype, 1, odd)
+        x[0], x[1, 5], x[2, 7] = -np.inf, np.inf, np.nan
+        x[3], x[3, 9] = -np.inf, 2.0
+        x[4, :-1], x[4, -1] = -np.inf, np.nan
         for name in ("softmax", "log_softmax"):
-            calls.softmax_backward(sim, name, g, calls.softmax(sim, name, x))
+            close(calls.softmax(sim, name, x), getattr(formulas, name)(f8(x)), f"{name} of infinities {cols}")
+
+
+def _targets(rows, cols, dirty):
+    target = np.arange(rows) * 7 % cols
+    target[0] = -100
+    if dirty:
+        target[1], target[-1] = cols, -1
+    return device(target)
 
 
 def cross_entropy(sim, dtype, odd):
-    for cols in (41, 1031, 4099) if odd else (40, 1032, 4104):
-        rows = 11 if cols < 50 else 3
-        x, target = normal((rows, cols), dtype, 1), device(np.arange(rows) % cols)
-        target[0], target[1] = -100, cols + 3
-        weight = device(np.linspace(0.5, 1.5, cols).astype(as_dtype(dtype)))
-        for smoothing, w in ((0.0, None), (0.1, weight), (0.1, None)):
-            loss, saved, _ = calls.cross_entropy(sim, x, target, w, -100, smoothing, "mean")
-            calls.cross_entropy_backward(sim, loss, x, target, w, saved, -100, smoothing, "mean")
-            one = device(np.ones(1, accumulator(x.dtype)))
-            calls.cross_entropy_gradient(sim, one, x, target, w, -100, smoothing)
-            calls.cross_entropy_gradient(sim, one, device(x), target, w, -100, smoothing, inplace=True)
-        each, saved, _ = calls.cross_entropy(sim, x, target, None, -100, 0.0, "none")
-        calls.cross_entropy_backward(sim, each, x, target, None, saved, -100, 0.0, "none")
+    for rows, cols in _rows(odd):
+        weight = device(np.linspace(0.0, 1.5, cols).astype(as_dtype(dtype)), odd)
+        x = normal((rows, cols), dtype, 1, odd, scale=3.0)
+        x[1] += as_dtype(dtype).type(90)
+        forms = ((0.0, None), (0.1, weight), (0.1, None), (0.0, weight))
+        for (smoothing, w), here in product(forms, (sim, sim.small())):
+            for reduction in ("mean", "sum", "none"):
+                _loss(here, x, _targets(rows, cols, reduction == "none"), w, smoothing, reduction)
+    x, target = normal((3, 40), dtype, 1, 0), _targets(3, 40, False)
+    x[1, 3] = -np.inf
+    _loss(sim, x, target, None, 0.0, "mean")
+
+
+def _loss(sim, x, target, weight, smoothing, reduction):
+    what = f"cross_entropy {x.shape} {reduction} smoothing {smoothing} weight {weight is not None}"
+    rows, wide = len(x), accumulator(x.dtype)
+    losses, k, counted = formulas.cross_entropy(f8(x), target, f8(weight), -100, smoothing)
+    loss, saved, flag = calls.cross_entropy(sim, x, target, weight, -100, smoothing, reduction)
+    bad = [t for t in target.view(np.uint64).tolist() if t >= x.shape[1] and t != (1 << 64) - 100]
+    assert flag[0] == max(bad, default=0), what
+    total = counted.sum() if reduction == "mean" else 1.0
+    close(loss, losses if reduction == "none" else losses.sum() / total, what)
+    g = normal(rows if reduction == "none" else (), x.dtype.name, 6)
+    dx = calls.cross_entropy_backward(sim, g, x, target, weight, saved, -100, smoothing, reduction)
+    share = np.broadcast_to(f8(g) / total, rows)
+    close(dx, formulas.cross_entropy_backward(share, f8(x), k), f"{what} backward")
+    one = device(np.full(1, 0.25, wide))
+    exact = formulas.cross_entropy_backward(np.full(rows, 0.25), f8(x), k)
+    for inplace in (False, True):
+        a = device(x, x.ctypes.data % 16 // x.itemsize)
+        each, da, flag = calls.cross_entropy_gradient(sim, one, a, target, weight, -100, smoothing, inplace)
+        assert (da is a) == inplace and flag[0] == max(bad, default=0), what
+        close(each, losses, f"{what} in one pass")
+        close(da, exact, f"{what} in one pass, gradient")
 
 
 def norms(sim, dtype, odd):
     # One shape per build of norm_backward, and rows too long for registers.
     for cols in (33, 300, 1500, 2050, 4100, 8201) if odd else (64, 256, 1000, 2048, 4096, 4104, 8200):
         rows = 20 if cols < 300 else 2
-        x, g, weight = normal((rows, cols), dtype, 1), normal((rows, cols), dtype, 2), normal(cols, dtype, 3)
-        for name in ("layer_norm", "rms_norm"):
-            for w in (weight, None):
-                _, mean, rstd = calls.norm(sim, name, x, w, w if name == "layer_norm" else None, 1e-5, cols)
-                calls.norm_backward(
-                    sim,
-                    name,
-                    g,
-                    x,
-                    w,
-                    mean,
-                    rstd,
-                    cols,
-                    (True, w is not None, w is not None and name == "layer_norm"),
-                )
-            calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (False, True, False))
+        x, g = normal((rows, cols), dtype, 1, odd, scale=2.0), normal((rows, cols), dtype, 2, odd)
+        x += x.dtype.type(3)
+        weight, bias = normal(cols, dtype, 3, odd), normal(cols, dtype, 4, odd)
+        for name, affine in product(("layer_norm", "rms_norm"), (True, False)):
+            for here in (sim, sim.small()) if cols < 300 else (sim,):
+                _norm(here, name, x, g, weight if affine else None, bias if affine else None)
+
+
+def _norm(sim, name, x, g, weight, bias):
+    cols, centred, eps = x.shape[1], name == "layer_norm", 1e-2
+    bias, what = bias if centred else None, f"{name} {x.shape} weight {weight is not None}"
+    out, mean, rstd = calls.norm(sim, name, x, weight, bias, eps, cols)
+    exact = formulas.norm(*f8(x, weight, bias), eps, centred)
+    close(out, exact[0], what)
+    close(rstd, exact[2], f"{what} rstd")
+    if centred:
+        close(mean, exact[1], f"{what} mean")
+    at = np.zeros(len(x)) if mean is None else f8(mean)
+    exact = formulas.norm_backward(*f8(g, x, weight), at, f8(rstd), centred)
+    needed = [(True, weight is not None, weight is not None and centred)]
+    if weight is not None:
+        needed += [(False, True, False), (True, False, False)] + [(False, True, True)] * centred
+    for needs in needed:
+        grads = calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, needs)
+        for got, e, need, which in zip(grads, exact, needs, ("dx", "dweight", "dbias"), strict=True):
+            if need:
+                close(got, e, f"{what} {which}")
+
+
+# ---- channels, indices, windows ----
 
 
 def batch_norm(sim, dtype, odd):
-    for shape in ((70, 35), (2, 5, 9), (70, 2, 15, 9)) if odd else ((130, 64), (2, 5, 16), (70, 2, 16, 8)):
-        x, g, weight = normal(shape, dtype, 1), normal(shape, dtype, 2), normal(shape[1], dtype, 3)
-        for w in (weight, None):
-            _, mean, var = spatial.batch_norm(sim, x, w, w, 1e-5)
-            spatial.batch_norm_backward(sim, g, x, w, mean, var, 1e-5)
+    # Matrices; images whose channels are one range and several; ranges of which the last is empty.
+    shapes = ((70, 35), (2, 5, 9), (70, 2, 15, 9)) if odd else ((130, 64), (2, 5, 16), (70, 2, 16, 8))
+    more = ((shapes[0], 0), (shapes[1], 0), ((4609, 3 if odd else 8), 9))
+    for shape, sms in (*((s, 3) for s in shapes), *more):
+        sim.sms = sms
+        x, g = normal(shape, dtype, 1, odd, scale=2.0), normal(shape, dtype, 2, odd)
+        x += x.dtype.type(3)
+        for affine in (True, False):
+            weight, bias = (normal(shape[1], dtype, s) if affine else None for s in (3, 4))
+            out, mean, var = spatial.batch_norm(sim, x, weight, bias, 1e-2)
+            exact = formulas.batch_norm(*f8(x, weight, bias), 1e-2)
+            for got, e, which in zip((out, mean, var), exact, ("out", "mean", "var"), strict=True):
+                close(got, e, f"batch_norm {shape} {which}")
+            grads = spatial.batch_norm_backward(sim, g, x, weight, mean, var, 1e-2)
+            exact = formulas.batch_norm_backward(*f8(g, x, weight, mean, var), 1e-2)
+            for got, e, which in zip(grads, exact, ("dx", "dweight", "dbias"), strict=True):
+                close(got, e, f"batch_norm {shape} {which}")
 
 
 def segments(sim, dtype, odd):
-    index = np.concatenate([np.zeros(200, int), np.arange(30) % 7 + 2, np.full(90, 12)])
+    # Long segments (of more than 64 rows), short ones, one of just 64, rows without any.
+    index = np.concatenate([np.zeros(203, int), np.arange(30) % 7 + 2, np.full(91, 12), np.full(64, 11)])
+    index = np.random.default_rng(0).permutation(index)
     order = np.argsort(index, kind="stable")
-    for cols in (37 if odd else 40, 1):
-        src, base = normal((320, cols), dtype, 1), normal((13, cols), dtype, 2)
-        for b in (None, base):
-            spatial.segment_sum(sim, src, device(order), device(index[order]), 13, b)
-        spatial.segment_sum(sim, src, device(order), device(index[order]), 13, skip=12, by_count=True)
-        spatial.index_add_atomic(
-            sim, src, device(index), device(np.zeros((13, cols), accumulator(src.dtype)))
-        )
+    for cols in (37 if odd else 40, 1, 261 if odd else 264):
+        src, base = normal((len(index), cols), dtype, 1, odd), normal((14, cols), dtype, 2, odd)
+        for b, alpha, skip, by_count in (
+            (None, 1.0, -1, False),
+            (base, 0.5, -1, False),
+            (None, 1.0, 12, True),
+            (base, 1.0, 3, True),
+        ):
+            out = spatial.segment_sum(
+                sim, src, device(order), device(index[order]), 14, b, alpha, skip, by_count
+            )
+            exact = formulas.segment_sum(f8(src), index, 14, f8(b), alpha, skip, by_count)
+            close(out, exact, f"segment_sum {cols} base {b is not None} skip {skip}")
+        for here in (sim, sim.small()) if cols < 100 else (sim,):
+            out = device(np.ones((14, cols), accumulator(src.dtype)))
+            spatial.index_add_atomic(here, src, device(index), out, 2.0)
+            exact = formulas.segment_sum(f8(src), index, 14, np.ones((14, cols)), 2.0, -1, False)
+            close(out, exact, "index_add_atomic")
+
+
+# (planes, *size), kernel, stride, padding, dilation; the last has windows of more than 127 cells.
+_WINDOWS = (
+    ((2, 3, 9), (3,), (2,), (1,), (1,)),
+    ((2, 3, 7, 8), (3, 2), (2, 1), (1, 1), (1, 2)),
+    ((2, 2, 4, 5, 6), (2, 3, 2), (2, 1, 3), (1, 1, 0), (1, 1, 2)),
+    ((1, 2, 13, 12), (12, 11), (1, 2), (1, 0), (1, 1)),
+)
+
+
+def _count(size, kernel, stride, padding, dilation, ceil):
+    found = []
+    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
+        span = n + 2 * p - d * (k - 1) - 1
+        windows = span // s + 1
+        # One more that starts within the input or the low padding.
+        found.append(windows + (ceil and span % s > 0 and windows * s < n + p))
+    return tuple(found)
 
 
 def windows(sim, dtype, odd):
-    x = normal((2, 3, 7, 8 + odd), dtype, 1)
-    kernel, stride, padding, dilation, count = (3, 2), (2, 1), (1, 1), (1, 2), (4, 8 + odd)
+    for shape, kernel, stride, padding, dilation in _WINDOWS:
+        size = shape[2:]
+        for here, ceil in ((sim, False), (sim.small(), True)):
+            x = normal(shape, dtype, 1)
+            x.reshape(-1)[:4] = [np.nan, 1, 1, -np.inf]
+            _pool(here, x, size, kernel, stride, padding, dilation, ceil)
+            x = normal(shape, dtype, 5)
+            count = _count(size, kernel, stride, padding, dilation, False)
+            planes = (-1, *size)
+            found = spatial.im2col(here, x, count, kernel, stride, padding, dilation)
+            exact = formulas.im2col(f8(x).reshape(planes), count, kernel, stride, padding, dilation)
+            close(found, exact.reshape(found.shape), f"im2col {shape}")
+            g = normal(found.shape, dtype, 6)
+            dx = spatial.col2im(here, g, size, count, kernel, stride, padding, dilation)
+            taken = f8(g).reshape(exact.shape)
+            exact = formulas.col2im(taken, size, count, kernel, stride, padding, dilation)
+            close(dx, exact.reshape(shape), f"col2im {shape}")
+
+
+def _pool(sim, x, size, kernel, stride, padding, dilation, ceil):
+    planes, what = (-1, *size), f"pool {x.shape} ceil {ceil}"
+    count = _count(size, kernel, stride, padding, dilation, ceil)
     out, window = spatial.max_pool(sim, x, count, kernel, stride, padding, dilation)
-    spatial.max_pool_backward(sim, out, window, x.shape[2:], kernel, stride, padding, dilation)
-    count = (4, 9 + odd)
-    for include, divisor in ((True, 0), (False, 0), (True, 3)):
-        out = spatial.avg_pool(sim, x, count, kernel, stride, padding, include, divisor)
-        spatial.avg_pool_backward(sim, out, x.shape[2:], kernel, stride, padding, include, divisor)
-    count = (4, 8 + odd)
-    cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation)
-    spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation)
+    exact, cells = formulas.max_pool(f8(x).reshape(planes), count, kernel, stride, padding, dilation)
+    close(out, exact.reshape(out.shape), f"max_{what}")
+    np.testing.assert_array_equal(window, cells.reshape(window.shape))
+    g = normal(out.shape, x.dtype.name, 2)
+    dx = spatial.max_pool_backward(sim, g, window, size, kernel, stride, padding, dilation)
+    taken = f8(g).reshape(cells.shape)
+    exact = formulas.max_pool_backward(taken, cells, size, kernel, stride, padding, dilation)
+    close(dx, exact.reshape(x.shape), f"max_{what} backward")
+    x = normal(x.shape, x.dtype.name, 3)
+    ones = (1,) * len(kernel)
+    count = _count(size, kernel, stride, padding, ones, ceil)
+    for padded, divisor in ((True, 0), (False, 0), (True, 3)):
+        out = spatial.avg_pool(sim, x, count, kernel, stride, padding, padded, divisor)
+        exact = formulas.avg_pool(f8(x).reshape(planes), count, kernel, stride, padding, padded, divisor)
+        close(out, exact.reshape(out.shape), f"avg_{what} {padded} {divisor}")
+        g = normal(out.shape, x.dtype.name, 4)
+        dx = spatial.avg_pool_backward(sim, g, size, kernel, stride, padding, padded, divisor)
+        exact = formulas.avg_pool_backward(
+            f8(g).reshape(exact.shape), size, kernel, stride, padding, padded, divisor
+        )
+        close(dx, exact.reshape(x.shape), f"avg_{what} backward {padded} {divisor}")
+
+
+# ---- optimisers ----
+
+_ADAM = dict(beta1=0.8, beta2=0.9, eps=1e-2)
+_STEPS = {
+    "sgd": (dict(weight_decay=0.1), dict(maximize=True)),
+    "sgd_momentum": (
+        dict(momentum=0.9, dampening=0.3, weight_decay=0.1),
+        dict(momentum=0.8, nesterov=True, maximize=True),
+    ),
+    "adam": (_ADAM | dict(weight_decay=0.1), _ADAM | dict(maximize=True)),
+    "adamw": (_ADAM | dict(weight_decay=0.1),),
+}
 
 
 def optimizers(sim, dtype, odd):
-    params = [normal(n, dtype, n, odd) for n in (1, 70, CHUNK + 5)]
-    grads = [normal(p.shape, dtype, 9, odd) for p in params]
-    first, second = ([device(np.zeros(p.shape, accumulator(p.dtype)), odd) for p in params] for _ in range(2))
-    sim.memory = [*params, *grads, *first, *second, *sim.memory]
-    for name in ("sgd", "sgd_momentum", "adam", "adamw"):
+    wide = accumulator(as_dtype(dtype))
+    for name, options in _STEPS.items():
+        states = {"sgd": 0, "sgd_momentum": 1}.get(name, 2)
+        # One element, whole packs, a tail, more than a chunk; an odd address among even ones.
+        params = [normal(n, dtype, n, odd) for n in (1, 64, 70, CHUNK + 5)] + [normal(30, dtype, 5, 1)]
+        state = [[device(np.zeros(p.shape, wide), odd) for p in params] for _ in range(states)]
         step = MultiTensor(sim, name)
-        step(
-            params,
-            grads,
-            first,
-            second,
-            step=1,
-            lr=0.1,
-            beta1=0.9,
-            beta2=0.99,
-            eps=1e-8,
-            momentum=0.9,
-            nesterov=True,
-        )
-        step(
-            params,
-            grads,
-            first,
-            second,
-            step=2,
-            lr=0.1,
-            beta1=0.9,
-            beta2=0.99,
-            eps=1e-8,
-            momentum=0.9,
-            scale=device(np.ones(1, accumulator(params[0].dtype))),
-            skip=device(np.ones(1, np.int32)),
-        )
+        for t, given in enumerate((*options, options[0]), 1):
+            _step(sim, name, step, t, params, state, dict(lr=0.1) | given, wide, odd)
 
 
-ALL = (pointwise, columns, softmax, cross_entropy, norms, batch_norm, segments, windows, optimizers)
+def _step(sim, name, step, t, params, state, options, wide, odd):
+    grads = [normal(p.shape, p.dtype.name, 9 + t, odd) for p in params]
+    sim.memory = [*params, *grads, *(s for tensors in state for s in tensors)]
+    skip, scale = device(np.zeros(1, np.int32)), device(np.full(1, 0.5, wide))
+    before = [[v.copy() for v in tensors] for tensors in (params, *state)]
+    skip[0] = 1
+    step(params, grads, *state, step=t, scale=scale, skip=skip, **options)
+    for old, now in zip(before, (params, *state), strict=True):
+        for a, b in zip(old, now, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"{name}: a skipped step")
+    skip[0] = 0
+    given = dict(scale=scale, skip=skip) if t == 2 else {}
+    step(params, grads, *state, step=t, **given, **options)
+    for i, g in enumerate(grads):
+        p, *s = (f8(tensors[i]) for tensors in before)
+        g = f8(g) * (0.5 if given else 1.0)
+        if name.startswith("sgd"):
+            rest = dict(weight_decay=0.0, momentum=0.0, dampening=0.0, nesterov=False, maximize=False)
+            formulas.sgd(p, g, s, t, **(rest | options))
+        else:
+            rest = dict(weight_decay=0.0, maximize=False, decoupled=name == "adamw")
+            formulas.adam(p, g, s, t, **(rest | options))
+        close(params[i], p, f"{name} step {t} tensor {i}")
+        for got, exact in zip(state, s, strict=True):
+            close(got[i], exact, f"{name} step {t} state {i}")
+
+
+ALL = (pointwise, dropout, columns, softmax, cross_entropy, norms, batch_norm, segments, windows, optimizers)
+# What runs each file: its mutants are judged by these.
+FILES = {
+    "activations.cuh": (pointwise, columns),
+    "batch_norm.cu": (batch_norm,),
+    "bias_grad.cu": (columns, norms),
+    "columns.cu": (windows,),
+    "cross_entropy.cu": (cross_entropy,),
+    "dropout.cu": (dropout,),
+    "norm.cu": (norms,),
+    "optimizer.cu": (optimizers,),
+    "pointwise.cu": (pointwise,),
+    "pool.cu": (windows,),
+    "segment.cu": (segments,),
+    "softmax.cu": (softmax,),
+    "windows.cuh": (windows,),
+}

@@ -1,7 +1,6 @@
 """Compilation for real architectures, where NVRTC is installed, and the judgement of what comes out of it."""
 
 import dataclasses
-import importlib.util
 import json
 
 import pytest
@@ -143,15 +142,3 @@ def test_disassembly():
         ].load128
         == 0
     )
-
-
-def test_roofline(capsys):
-    path = loader.source_folder().parent / "benchmarks" / "roofline.py"
-    spec = importlib.util.spec_from_file_location("roofline", path)
-    roofline = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(roofline)
-    assert roofline.main([]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in KERNELS)
-    assert roofline.main(["--achieved", "copy", "0.125", "n=67108864", "--dtype", "float32"]) == 0
-    assert "4.29 TB/s = 100% of copy" in capsys.readouterr().out
