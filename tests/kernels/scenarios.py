@@ -211,8 +211,10 @@ def batch_norm(sim, dtype, odd):
 
 
 def segments(sim, dtype, odd):
-    # Long segments (of more than 64 rows), short ones, one of just 64, rows without any.
-    index = np.concatenate([np.zeros(203, int), np.arange(30) % 7 + 2, np.full(91, 12), np.full(64, 11)])
+    # Long segments (of more than 64 rows): several of a block's eight, the first of the next block's. Short
+    # ones, one of just 64, rows without any.
+    index = np.repeat([0, 3, 4, 8, 11, 12], [203, 70, 130, 66, 64, 91])
+    index = np.concatenate([index, np.arange(30) % 7 + 2])
     index = np.random.default_rng(0).permutation(index)
     order = np.argsort(index, kind="stable")
     for cols in (37 if odd else 40, 1, 261 if odd else 264):
@@ -363,6 +365,7 @@ FILES = {
     "columns.cu": (windows,),
     "cross_entropy.cu": (cross_entropy,),
     "dropout.cu": (dropout,),
+    "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
     "norm.cu": (norms,),
     "optimizer.cu": (optimizers,),
     "pointwise.cu": (pointwise,),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -142,3 +143,37 @@ def test_disassembly():
         ].load128
         == 0
     )
+
+
+_WIDE = """extern "C" __global__ void f(float* x, int n) {
+  for (int i = threadIdx.x; i < n; i += 32) x[i] = x[i] * 0.1 + 1.0;
+}
+"""
+_SPILLS = """extern "C" __global__ void __launch_bounds__(1024, 2) f(float* x, int n) {
+  float a[64];
+#pragma unroll
+  for (int i = 0; i < 64; i++) a[i] = x[i * n];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 64; i++) x[i * n] = a[i] * a[63 - i];
+}
+"""
+
+
+def _planted(monkeypatch, code, arch):
+    monkeypatch.setattr(loader, "source", lambda file: code)
+    monkeypatch.setattr(report.Unit, "kernels", lambda unit: ["copy"])
+    monkeypatch.setitem(KERNELS, "copy", dataclasses.replace(KERNELS["copy"], entry="f"))
+    return report.problems(report.compile_unit(report.Unit("pointwise.cu", "float32", ()), (arch,), sass=True))
+
+
+@needs_nvrtc
+@pytest.mark.skipif(compiling.disassembler() is None, reason="cuobjdump and nvdisasm are not installed")
+@pytest.mark.parametrize("arch", compiling.ARCHS)
+def test_planted_float64_spills_and_narrow_accesses_are_named(monkeypatch, arch):
+    found = _planted(monkeypatch, _WIDE, arch)
+    if arch == report.SASS_ARCH:
+        assert any(re.fullmatch(r"copy float32 sm_90: \d+ float64 instructions; expected none", t) for t in found)
+        assert "copy float32 sm_90: 0 loads of 128 bits; expected 1 or more" in found
+    found = _planted(monkeypatch, _SPILLS, arch)
+    assert any(re.fullmatch(rf"copy float32 sm_{arch}: \d+ bytes of spills, .*; expected none", t) for t in found)

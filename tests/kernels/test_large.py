@@ -199,13 +199,19 @@ def test_sums_by_index():
     src, order, ordered = ending((n, 1), 256, 3), sparse((n,), np.int64), sparse((n,), np.int64)
     order[-256:] = np.arange(n - 256, n)
     ordered[-256:] = np.arange(n - 256, n)
-    start, out = sparse((n + 1,), np.int64), sparse((n,))
+    start, out = sparse((n + 1,), np.int64), sparse((n, 1))
     start[-257:] = np.arange(n - 256, n + 1)
     sim("segment_sum_flat", (n // 256,), (256,), (src, order, start, None, out, 2.0, n), src.dtype, n=n)
-    close(out[-256:], 2.0 * f8(src[-256:, 0]), "segment_sum_flat")
+    close(out[-256:], 2.0 * f8(src[-256:]), "segment_sum_flat")
     found = sparse((n + 1,), np.int64)
     sim("segment_bounds", (n // 256 + 1,), (256,), (ordered, found, n, n), src.dtype)
     assert found[n] == n
+    # As many rows as elements, one of more than 64 among the last eight.
+    start[-9:] = [n - 256, n - 100, n - 30, n - 29, n - 29, n - 20, n - 10, n - 10, n]
+    given = (src, order, start, None, out, 1.0, -1, 1, n, 1)
+    sim("segment_sum", (n // 8, 1), (32, 8), given, src.dtype, ("LUCID_SCALAR",), n=n)
+    means = [f8(src[a:b]).mean() if b > a else 0.0 for a, b in zip(start[-9:-1], start[-8:], strict=True)]
+    close(out[-8:, 0], means, "segment_sum of single columns")
 
 
 def test_windows():
@@ -236,10 +242,10 @@ def test_columns():
     exact = formulas.im2col(f8(x[-1:, 0]), size, *window)
     assert out.size > MOST
     close(out.reshape(-1)[-256:], exact.reshape(-1)[-256:], "im2col")
-    columns = ending((batch, 9, 32 * 32), 1, 2)
+    batch, window = (MOST >> 10) + 1, ((1, 1), (1, 1), (0, 0), (1, 1))
+    columns = ending((batch, 1, 32 * 32), 1, 2)
     dx = spatial.col2im(sim, columns, size, size, *window)
-    exact = formulas.col2im(f8(columns[-1:]).reshape(1, 9, *size), size, size, *window)
-    close(dx.reshape(-1)[-256:], exact.reshape(-1)[-256:], "col2im")
+    np.testing.assert_array_equal(dx.reshape(-1)[-256:], columns.reshape(-1)[-256:])
 
 
 @pytest.mark.parametrize("name", ("sgd_momentum", "adam"))
