@@ -20,6 +20,7 @@ import inspect
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -34,7 +35,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lucid.kernel import calls, calls_spatial, loader, multi_tensor
+from lucid.kernel import calls, calls_spatial, loader, multi_tensor, specs
 from lucid.kernel.specs import KERNELS
 from lucid.testing import cusim
 from lucid.testing.cusim import compiler
@@ -125,8 +126,30 @@ def trials(file: str) -> Iterator[tuple[str, Trial]]:
         )
 
 
-def _outcome(file: str) -> tuple[str, str]:
+def activations(file: str, text: str, line: int) -> tuple[str, ...]:
+    """The activations that a change in a line of a file can touch: of activations.cuh those whose functions
+    use the line's, of others one for all.
+    """
+    if file != "activations.cuh":
+        return ("gelu",)
+    lines = text.split("\n")
+    starts = {
+        m[1]: n for n, t in enumerate(lines, 1) if (m := re.match(r"(?:DEVICE accum_t|#define) (\w+)", t))
+    }
+    owner = max((n, name) for name, n in starts.items() if n <= line)[1]
+    ends = sorted([*starts.values(), len(lines) + 1])
+    bodies = {name: lines[n - 1 : ends[ends.index(n) + 1] - 1] for name, n in starts.items()}
+    reached = {owner}
+    for _ in starts:  # as deep as functions call each other
+        reached |= {
+            name for name, body in bodies.items() if reached & set(re.findall(r"\w+", " ".join(body)))
+        }
+    return tuple(a for a in specs.ACTIVATIONS if reached & {f"{a}_value", f"{a}_slope"})
+
+
+def _outcome(file: str, text: str, line: int) -> tuple[str, str]:
     # (outcome, the first line of what killed it), in a child process.
+    scenarios.ACTIVATIONS = activations(file, text, line) or specs.ACTIVATIONS
     with np.errstate(all="ignore"):
         for kind, trial in trials(file):
             try:
@@ -162,12 +185,14 @@ class Workshop:
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, file: str, text: str, keep: bool = False) -> tuple[str, str]:
-        """(outcome, what killed it) of kernels/`file` with another text. keep: what it compiles stays."""
+    def run(self, file: str, text: str, line: int = 1, keep: bool = False) -> tuple[str, str]:
+        """(outcome, what killed it) of kernels/`file` with another text, which differs in `line`. keep: what
+        it compiles stays.
+        """
         original = (self.sources / file).read_text()
         (self.sources / file).write_text(text)
         try:
-            return self._in_child(file)
+            return self._in_child(file, text, line)
         finally:
             (self.sources / file).write_text(original)
             made = set(os.listdir(self.cache / "cusim")) - self.kept
@@ -175,7 +200,7 @@ class Workshop:
                 (self.cache / "cusim" / name).unlink(missing_ok=True)
             self.kept |= made if keep else set()
 
-    def _in_child(self, file: str) -> tuple[str, str]:
+    def _in_child(self, file: str, text: str, line: int) -> tuple[str, str]:
         answer = self.folder / "answer"
         answer.unlink(missing_ok=True)
         child = os.fork()
@@ -187,7 +212,7 @@ class Workshop:
                 loader.clear()
                 loader.source_folder = lambda: self.sources  # type: ignore[assignment]
                 sim.crowded = lambda: False
-                answer.write_text(json.dumps(_outcome(file)))
+                answer.write_text(json.dumps(_outcome(file, text, line)))
             except BaseException:
                 answer.write_text(json.dumps([BROKEN, traceback.format_exc()]))
             finally:
@@ -197,10 +222,10 @@ class Workshop:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 if answer.exists():
-                    outcome, text = json.loads(answer.read_text())
+                    outcome, why = json.loads(answer.read_text())
                     if outcome == BROKEN:
-                        raise RuntimeError(f"ci/mutate cannot run kernels/{file}:\n{text}")
-                    return outcome, text.split("\n")[0][:200]
+                        raise RuntimeError(f"ci/mutate cannot run kernels/{file}:\n{why}")
+                    return outcome, why.split("\n")[0][:200]
                 return "values", f"the process ended with status {status}"
             time.sleep(0.01)
         os.killpg(child, signal.SIGKILL)
@@ -251,7 +276,12 @@ def version(file: str) -> str:
         for source, used in definitions[name]:
             digest.update(source.encode())
             queue += sorted(used)
-    for text in (inspect.getsource(sim), inspect.getsource(trials), compiler._own_sources()):
+    for text in (
+        inspect.getsource(sim),
+        inspect.getsource(trials),
+        inspect.getsource(activations),
+        compiler._own_sources(),
+    ):
         digest.update(text.encode())
     for kernel in KERNELS.values():
         digest.update(repr(kernel).encode() if kernel.file == file or file.endswith(".cuh") else b"")
@@ -349,7 +379,7 @@ def run_file(file: str, sample: int, rows: list[dict], fresh: bool, verbose: boo
             if found is None:
                 if not workshop.began:
                     _baseline(workshop, file, text)
-                found = results.known[key] = list(workshop.run(file, changed))
+                found = results.known[key] = list(workshop.run(file, changed, mutant.line))
                 if time.monotonic() - saved > 20:
                     results.save()
                     saved = time.monotonic()
@@ -367,8 +397,8 @@ def run_file(file: str, sample: int, rows: list[dict], fresh: bool, verbose: boo
     for mutant in unknown:
         print(f"survived: kernels/{file}:{mutant}")
     if len(chosen) == len(every):
-        for text in stale(rows, file, survivors):
-            print(f"explained in kernels/mutants.toml, but killed or gone: {text}")
+        for gone in stale(rows, file, survivors):
+            print(f"explained in kernels/mutants.toml, but killed or gone: {gone}")
     row = [file, f"{len(chosen)} of {len(every)}", *(str(counts[k]) for k in KILLED)]
     return [*row, str(len(survivors) - len(unknown)), str(len(unknown))], len(unknown)
 

@@ -74,7 +74,7 @@ def columns(sim, dtype, odd):
         sim.sms = sms
         g, v = normal((rows, cols), dtype, 1, odd), _special((rows, cols), dtype, 2, odd)
         close(calls.column_sum(sim, g), f8(g).sum(0), f"column_sum {rows} {cols}")
-        for name in ACTIVATIONS if rows < 1000 else ("gelu",):
+        for name in ACTIVATIONS if rows < 1000 else ACTIVATIONS[:1]:
             dz, db = calls.activation_bias_grad(sim, name, g, v, 0.1)
             exact = f8(g) * formulas.SLOPES[name](f8(v), 0.1)
             close(dz, exact, f"{name}_bias_grad {rows} {cols}")

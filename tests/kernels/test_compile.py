@@ -164,7 +164,8 @@ def _planted(monkeypatch, code, arch):
     monkeypatch.setattr(loader, "source", lambda file: code)
     monkeypatch.setattr(report.Unit, "kernels", lambda unit: ["copy"])
     monkeypatch.setitem(KERNELS, "copy", dataclasses.replace(KERNELS["copy"], entry="f"))
-    return report.problems(report.compile_unit(report.Unit("pointwise.cu", "float32", ()), (arch,), sass=True))
+    unit = report.Unit("pointwise.cu", "float32", ())
+    return report.problems(report.compile_unit(unit, (arch,), sass=True))
 
 
 @needs_nvrtc
@@ -173,7 +174,9 @@ def _planted(monkeypatch, code, arch):
 def test_planted_float64_spills_and_narrow_accesses_are_named(monkeypatch, arch):
     found = _planted(monkeypatch, _WIDE, arch)
     if arch == report.SASS_ARCH:
-        assert any(re.fullmatch(r"copy float32 sm_90: \d+ float64 instructions; expected none", t) for t in found)
+        wide = r"copy float32 sm_90: \d+ float64 instructions; expected none"
+        assert any(re.fullmatch(wide, text) for text in found)
         assert "copy float32 sm_90: 0 loads of 128 bits; expected 1 or more" in found
     found = _planted(monkeypatch, _SPILLS, arch)
-    assert any(re.fullmatch(rf"copy float32 sm_{arch}: \d+ bytes of spills, .*; expected none", t) for t in found)
+    spills = rf"copy float32 sm_{arch}: \d+ bytes of spills, .*; expected none"
+    assert any(re.fullmatch(spills, text) for text in found)

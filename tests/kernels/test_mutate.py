@@ -118,7 +118,7 @@ def test_deaths_and_survivors(tiny, capsys):
 def test_what_is_known_is_not_run_again(tiny, monkeypatch):
     runs = []
     monkeypatch.setattr(
-        mutate.Workshop, "_in_child", lambda self, file: runs.append(file) or ("survived", "")
+        mutate.Workshop, "_in_child", lambda self, file, *_: runs.append(file) or ("survived", "")
     )
     assert mutate.run_file("tiny.cu", 0, [], False, False)[1] == 6 and len(runs) == 7  # and the source itself
     assert mutate.run_file("tiny.cu", 0, [], False, False)[1] == 6 and len(runs) == 7
@@ -129,7 +129,7 @@ def test_what_is_known_is_not_run_again(tiny, monkeypatch):
 
 
 def test_what_cannot_run_is_no_death(tiny, monkeypatch):
-    def full(file):
+    def full(file, *_):
         raise OSError("no space left")
 
     monkeypatch.setattr(mutate, "_outcome", full)
@@ -139,10 +139,21 @@ def test_what_cannot_run_is_no_death(tiny, monkeypatch):
 
 def test_a_hang_ends(tiny, monkeypatch):
     monkeypatch.setattr(mutate, "LIMIT", 1)
-    monkeypatch.setattr(mutate, "_outcome", lambda file: __import__("time").sleep(30))
+    monkeypatch.setattr(mutate, "_outcome", lambda *_: __import__("time").sleep(30))
     workshop = mutate.Workshop()
     assert workshop.run("tiny.cu", TINY) == ("timeout", "more than 1 s")
     workshop.close()
+
+
+def test_activations_that_a_line_can_touch():
+    text = (loader.source_folder() / "activations.cuh").read_text()
+    starts = enumerate(text.split("\n"), 1)
+    line = {t.split("(")[0].split()[-1]: n for n, t in starts if t.startswith("DEVICE accum_t")}
+    assert mutate.activations("activations.cuh", text, line["gelu_value"]) == ("gelu",)
+    assert mutate.activations("activations.cuh", text, line["silu_slope"] + 2) == ("silu",)
+    assert mutate.activations("activations.cuh", text, line["logistic"] + 2) == ("sigmoid", "silu")
+    cubic = text.split("#define CUBIC")[0].count("\n") + 1
+    assert mutate.activations("activations.cuh", text, cubic) == ("gelu_tanh",)
 
 
 def test_names():

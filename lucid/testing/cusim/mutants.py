@@ -1,8 +1,8 @@
 """Mutants of a CUDA source: the same text with one token changed.
 
 A test suite is as good as the faults it finds. Each mutant is a fault that somebody could have written: a
-dropped barrier, `<=` for `<`, another operator, a constant that is off by one, an atomic addition that is none.
-Comments, strings, directives, launch bounds and alignments are left alone.
+dropped barrier, `<=` for `<`, another operator, a constant that is off by one, an addition that is no longer
+atomic. Comments, strings, directives, launch bounds and alignments are left alone.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
 _ATOMIC = re.compile(r"\batomic(Add|Max)\(")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 _LEFT_ALONE = re.compile(
-    r'"[^"]*"|__launch_bounds__\([^)]*\)|__align__\([^)]*\)|template <[^>]*>|\w+_cast<[^>]*>|0x[0-9a-fA-F]{9,}\w*'
+    r'"[^"]*"|__launch_bounds__\([^)]*\)|__align__\([^)]*\)|template <[^>]*>|\w+_cast<[^>]*>|'
+    r"0x[0-9a-fA-F]{9,}\w*"
 )
 _DIRECTIVE = re.compile(r"\s*#\s*(?:define\s+\w+(?:\([^)]*\))?|.*)")
 
