@@ -22,9 +22,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import roofline  # noqa: E402
 
 import lucid  # noqa: E402
-from lucid.kernel import calls, calls_spatial, loader  # noqa: E402
+from lucid.kernel import calls, calls_spatial, loader, multi_tensor  # noqa: E402
 from lucid.kernel.launch import Launcher, accumulator, prepare  # noqa: E402
-from lucid.kernel.multi_tensor import MultiTensor  # noqa: E402
 from lucid.kernel.specs import ACTIVATIONS, KERNELS  # noqa: E402
 from lucid.storage.dtype import as_dtype  # noqa: E402
 
@@ -206,6 +205,13 @@ def _rows(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
     _norms(launch, dtype, rows, cols)
 
 
+def _softmax_columns(launch: Recorder, dtype: Any, *shape: int) -> None:
+    x, g = launch.values(*shape, dtype=dtype), launch.values(*shape, dtype=dtype)
+    for name in ("softmax", "log_softmax"):
+        out = calls.softmax_columns(launch, name, x, 1)
+        calls.softmax_backward_columns(launch, name, g, out, 1)
+
+
 def _norms(launch: Recorder, dtype: Any, rows: int, cols: int) -> None:
     x, g = launch.values(rows, cols, dtype=dtype), launch.values(rows, cols, dtype=dtype)
     weight = launch.values(cols, dtype=dtype)
@@ -251,18 +257,32 @@ def _pools(launch: Recorder, dtype: Any, *shape: int) -> None:
 
 def _windows(launch: Recorder, dtype: Any, *shape: int) -> None:
     x, size, ones = launch.values(*shape, dtype=dtype), shape[2:], (1, 1)
-    columns = calls_spatial.im2col(launch, x, size, (3, 3), ones, ones, ones)
-    calls_spatial.col2im(launch, columns, size, size, (3, 3), ones, ones, ones)
+    columns = calls_spatial.im2col(launch, x, size, (3, 3), ones, ones, ones, True)
+    calls_spatial.col2im(launch, columns, size, size, (3, 3), ones, ones, ones, True)
 
 
 def _optimizers(launch: Recorder, dtype: Any, tensors: int, size: int) -> dict[str, int]:
     params, grads = ([launch.values(size, dtype=dtype) for _ in range(tensors)] for _ in range(2))
-    first, second = ([launch.filled(size, accumulator(dtype)) for _ in range(tensors)] for _ in range(2))
-    betas = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
-    MultiTensor(launch, "sgd")(params, grads, step=1, lr=1e-9)
-    MultiTensor(launch, "sgd_momentum")(params, grads, first, step=1, lr=1e-9, momentum=0.9)
-    for name in ("adam", "adamw"):
-        MultiTensor(launch, name)(params, grads, first, second, step=1, lr=1e-9, **betas)
+    states = [[launch.filled(size, accumulator(dtype)) for _ in range(tensors)] for _ in range(3)]
+    steps = [multi_tensor.counts(launch, size, 0) for _ in range(tensors)]
+    sgd = multi_tensor.sgd_numbers(lr=1e-9, momentum=0.9)
+    adam = multi_tensor.adam_numbers(1e-9, 0.9, 0.999, 1e-8)
+    for name, number in multi_tensor.STATES.items():
+        step = multi_tensor.MultiTensor(launch, name, params, states[:number], steps)
+        step(grads, [sgd if name.startswith("sgd") else adam])
+        launch.kept.append(step)
+    return {"n": tensors * size}
+
+
+def _gradients(launch: Recorder, dtype: Any, tensors: int, size: int) -> dict[str, int]:
+    grads = [launch.values(size, dtype=dtype) for _ in range(tensors)]
+    one, found = launch.filled(1, accumulator(dtype), 1.0), launch.filled(1, "int32")
+    launch.kept.append(multi_tensor.gradient_norm(launch, grads, 2.0))
+    # A norm just above the limit: all is read and written, and hardly changes.
+    multi_tensor.gradient_clip(launch, grads, one, 0.999999)
+    multi_tensor.gradient_unscale(launch, grads, one, found)
+    scale, good = launch.filled(1, "float32", 1.0), launch.filled(1, "int32")
+    multi_tensor.loss_scale(launch, scale, good, found, 2.0, 0.5, 2000)
     return {"n": tensors * size}
 
 
@@ -281,6 +301,7 @@ CASES = (
     Case(_pointwise, ((1 << 22,), (1 << 25,), (1 << 27,)), (1031,), False),
     Case(_columns, ((2048, 1024), (8192, 3072), (16384, 8192)), (70, 64), False),
     Case(_rows, ((8192, 768), (65536, 768), (16384, 4096)), (9, 64)),
+    Case(_softmax_columns, ((16, 21, 65536), (64, 21, 65536), (32, 1000, 2048)), (2, 5, 40), False),
     Case(_norms, ((1024, 16384), (4096, 16384), (8192, 12288)), (2, 8200), False),
     Case(_cross_entropy, ((2048, 50304), (8192, 50304), (16384, 32000)), (11, 40)),
     Case(_batch_norm, ((64, 256, 14, 14), (256, 64, 56, 56), (64, 64, 112, 112)), (3, 5, 4, 4), False),
@@ -290,6 +311,7 @@ CASES = (
     Case(_pools, ((64, 64, 56, 56), (256, 64, 56, 56), (64, 64, 112, 112)), (2, 3, 8, 8), False),
     Case(_windows, ((64, 256, 14, 14), (32, 64, 56, 56), (64, 64, 56, 56)), (2, 3, 5, 5), False),
     Case(_optimizers, ((20, 1 << 18), (48, 1 << 20), (148, 837_838)), (3, 700)),
+    Case(_gradients, ((20, 1 << 18), (48, 1 << 20), (148, 837_838)), (3, 700)),
 )
 
 

@@ -1,11 +1,12 @@
 """What lucid does on the CUDA device of this machine, as a table, JSON and a figure; `ci/gpu_check` calls it.
 
-    python benchmarks/gpu_report.py machine bandwidth fusion host --out DIR     measures, one JSON file each
-    python benchmarks/gpu_report.py summary --out DIR                           table, report.json, report.png
+    python benchmarks/gpu_report.py PART... --out DIR       measures (machine bandwidth fusion products host)
+    python benchmarks/gpu_report.py summary --out DIR       table, report.json, report.png
 
 machine: names, versions, clocks, and the bandwidth of a device copy. bandwidth: each kernel at three shapes
 as a share of that copy, with the bytes of lucid/kernel/specs.py. fusion: backward passes with fusion on and
-off, and PyTorch's where it is installed with CUDA. host: what an op and a launch cost the CPU.
+off, and PyTorch's where it is installed with CUDA. products: matrix products by cublas and by cublaslt. host:
+what an op and a launch cost the CPU.
 
 Times are medians of 30 samples after a warm-up, contestants in turn. Device times come from CUDA events
 around calls that were queued while the device was kept busy, so that no launch is waited for; "eager" times
@@ -30,6 +31,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+import gpu_products  # noqa: E402
 from gpu_bandwidth import Clock, Launcher, Recorder, Row, Shape, bandwidth, calls, text_of  # noqa: E402
 
 import lucid  # noqa: E402
@@ -339,6 +341,7 @@ PARTS: dict[str, Callable[[Any, Clock, bool], Any]] = {
         b, clock, quick, machine(b, clock, quick)["copy bandwidth"]
     ),
     "fusion": comparison,
+    "products": gpu_products.by_provider,
     "host": host,
 }
 
@@ -358,9 +361,11 @@ def failures(part: Any) -> list[str]:
     rows: Iterable[Row] = part if isinstance(part, list) else ()
     found = []
     for row in rows:
-        name = str(row.get("kernel") or row.get("pattern") or row.get("call"))
+        name = str(row.get("kernel") or row.get("pattern") or row.get("product") or row.get("call"))
         if "error" in row:
             found.append(f"{name}: {row['error']}")
+        elif "product" in row and gpu_products.wrong(row):
+            found.append(str(gpu_products.wrong(row)))
         # bfloat16 rounds at 2^-8; a fused run keeps float32 in between, so it may be that much better.
         elif row.get("difference", 0.0) > (1e-4 if row.get("dtype") == "float32" else 5e-2):
             found.append(
@@ -403,6 +408,11 @@ TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "pattern",
         ("unfused / fused", "unfused / fused, eager", "torch / fused", "torch / fused, eager"),
     ),
+    "products": (
+        "matrix products, us",
+        "product",
+        ("shape", "cublas us", "cublaslt us", "cublas / cublaslt", "cublas host us", "cublaslt host us"),
+    ),
     "host": ("host, us per call", "call", ("lucid us", "torch us", "torch / lucid")),
 }
 
@@ -419,6 +429,8 @@ def _shares(rows: list[Row], copy: str) -> list[str]:
 
 
 def _cell(value: Any, form: str) -> str:
+    if isinstance(value, list):
+        return "x".join(map(str, value))
     return "-" if value is None else format(value, form)
 
 
@@ -517,6 +529,9 @@ def main(argv: list[str] | None = None) -> int:
             json.dumps({"device": device, "simulated": clock.simulated, "rows": rows}, indent=1)
         )
         print("\n".join(lines({"device": device, part: rows})))
+        if part == "products" and not clock.simulated:
+            arch = int(backend.xp.cuda.Device().compute_capability)
+            print("rows for lucid/kernel/products.py:", *gpu_products.proposals(rows, device, arch), sep="\n")
         print(closing(part, rows, clock.simulated))
         code = max(code, int(bool(failures(rows))))
     return code

@@ -60,6 +60,10 @@ SIZES: dict[str, tuple[dict[str, int], ...]] = {
     "column_sum_finish": ({"parts": 128, "cols": 3072},),
     "softmax": _ROWS,
     "log_softmax": (*_ROWS, *_LOGITS),
+    **{
+        f"{name}_columns": ({"outer": 64, "n": 21, "inner": 256 * 256},)
+        for name in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")
+    },
     "layer_norm": _ROWS,
     "rms_norm": _ROWS,
     "norm_backward_weight": _ROWS,
@@ -77,6 +81,9 @@ SIZES: dict[str, tuple[dict[str, int], ...]] = {
     "col2im": ({"n": 64 * 256 * 14 * 14, "inputs": 64 * 256 * 9 * 14 * 14},),
     "sgd": ({"n": 124_000_000},),
     "adam": ({"n": 124_000_000},),
+    "gradient": ({"n": 124_000_000},),
+    "gradient_norm_finish": ({"blocks": 7569},),
+    "loss_scale": ({},),
 }
 # Forward pooling is called with the results as n.
 SIZES["max_pool"] = SIZES["avg_pool"] = ({**_IMAGES, "n": _IMAGES["outputs"]},)
@@ -151,10 +158,10 @@ def _floor(name: str, bandwidth: float, cache: float) -> str:
     kernel, sizes = KERNELS[name], sizes_of(name)[0]
     used = {n: v for n, v in sizes.items() if n in compile(kernel.bytes, "", "eval").co_names}
     nbytes = kernel.traffic("float32", **sizes)
-    shown = " ".join(f"{n}={v}" for n, v in used.items())
+    shown = "".join(f"{n}={v} " for n, v in used.items())
     where = "in the L2 cache of" if nbytes < cache else "on"
     cost = f"{nbytes / 1e6:.4g} MB, {floor_us(nbytes, bandwidth):.4g} us"
-    return f"{kernel.bytes}; {shown} float32: {cost} {where} an H200"
+    return f"{kernel.bytes}; {shown}float32: {cost} {where} an H200"
 
 
 def share(name: str, dtype: str, milliseconds: float, bandwidth: float, **sizes: int) -> float:

@@ -29,7 +29,9 @@ sys.path.insert(0, str(ROOT))
 
 import lucid  # noqa: E402
 import lucid.nn.functional  # noqa: E402
+from lucid.autograd.template import takes_out  # noqa: E402
 from lucid.functional import methods  # noqa: E402
+from lucid.functional.out import lookup  # noqa: E402
 from lucid.functional.registry import PUBLIC  # noqa: E402
 from lucid.ops.registry import OPS, Op  # noqa: E402
 from lucid.tensor import Tensor  # noqa: E402
@@ -135,18 +137,33 @@ def op_signature(op: Op) -> inspect.Signature:
         if p.annotation is p.empty:
             own[i] = p.replace(annotation=Operand | None if p.name in op.optional else Operand)
     result = Tensor if len(op.outputs) == 1 else tuple[(Tensor,) * len(op.outputs)]
+    if takes_out(op) and not op.composite:
+        kind = Tensor | None if len(op.outputs) == 1 else tuple[Tensor, ...] | None
+        own.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
     return with_aliases(inspect.Signature(own, return_annotation=result))
 
 
 def made_signature(function: Callable[..., Any]) -> inspect.Signature:
     """The signature of a function that a decorator or a factory of `lucid.functional` made."""
     signature = inspect.signature(function, eval_str=True)
+    if with_out(function):
+        inner = function.__wrapped__
+        own = made_signature(inner) if inner.__module__ != "lucid" else op_signature(OPS[inner.__name__])
+        several = typing.get_origin(own.return_annotation) is tuple
+        kind = tuple[Tensor, ...] | None if several else Tensor | None
+        out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        return own.replace(parameters=sorted([*own.parameters.values(), out], key=lambda p: p.kind))
     if maker(function) == "numpy_names":
         return with_aliases(signature)
     if maker(function) == "_written":  # the in-place form: `inplace` is given
         kept = [p for p in signature.parameters.values() if p.name != "inplace"]
         return signature.replace(parameters=kept)
     return signature
+
+
+def with_out(function: Any) -> bool:
+    """Whether `function` is one of lucid.functional.out's around another."""
+    return function.__code__.co_filename.startswith("<lucid") and hasattr(function, "__wrapped__")
 
 
 def maker(function: Callable[..., Any]) -> str:
@@ -170,6 +187,15 @@ class Functions:
         """Where the function of the op `name` is defined."""
         self.ops[name] = OPS[name]
         return OPS_STUB, name
+
+    def exported(self, name: str) -> Reference:
+        """Where `lucid.<name>`, perhaps a function with `out=` around the one published, is defined."""
+        found = lookup(name)
+        if not with_out(found):
+            return self.named(name)
+        own = f"{name.replace('.', '_')}_out"
+        self.made[own] = found
+        return FUNCTIONS_STUB, own
 
     def named(self, name: str) -> Reference:
         """Where the public function or op `name` is defined."""
@@ -204,7 +230,8 @@ class Functions:
     def made_stub(self) -> str:
         """The text of `lucid/_functions.pyi`."""
         signatures = {name: (made_signature(f), f.__doc__) for name, f in self.made.items()}
-        return definitions("Public functions that are made by a decorator or in a loop.", signatures)
+        text = definitions("Public functions that are made by a decorator or in a loop.", signatures)
+        return text.replace("from .functional", "from ._ops import Operand\nfrom .functional", 1)
 
 
 def definitions(
@@ -269,7 +296,7 @@ def namespace(prefix: str, functions: Functions) -> str:
     found = {}
     for name in names:
         dotted = f"{prefix}.{name}"
-        found[name] = functions.named(dotted if dotted in PUBLIC else name)
+        found[name] = functions.exported(dotted) if dotted in PUBLIC else functions.named(name)
     title = (module.__doc__ or "").split("\n")[0]
     return "\n".join([HEADER.format(title), *exports(found, f"lucid.{prefix}".rpartition(".")[0])]) + "\n"
 
@@ -297,7 +324,7 @@ def top_level(functions: Functions) -> str:
     found = {}
     for name in sorted(set(dir(lucid)) - written):
         if name in PUBLIC or name in OPS:
-            found[name] = functions.named(name)
+            found[name] = functions.exported(name)
         else:
             value = getattr(lucid, name)
             kind = "None" if value is None else "float" if isinstance(value, float) else "DType"
@@ -344,10 +371,10 @@ def tensor_methods(functions: Functions) -> str:
                 "",
                 *sorted(imports),
                 "from ._ops import Operand as _Operand",
-                "from .autograd.impl import TensorImpl",
+                "from .autograd.facts import TensorFacts",
                 "from .tensor import Tensor",
                 "",
-                "class TensorMethods(TensorImpl):",
+                "class TensorMethods(TensorFacts):",
                 *lines,
             ]
         )
@@ -357,7 +384,7 @@ def tensor_methods(functions: Functions) -> str:
 
 def own_names() -> set[str]:
     """The names that the source of the class `Tensor` defines itself."""
-    names = {"__module__", "__doc__", "__dict__", "__weakref__"}
+    names = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__"}
     for node in ast.parse((ROOT / "lucid/tensor.py").read_text()).body:
         if isinstance(node, ast.ClassDef) and node.name == "Tensor":
             for statement in node.body:

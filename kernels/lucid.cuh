@@ -241,3 +241,9 @@ DEVICE uint4 philox(u64 block, u64 seed) {
   }
   return c;
 }
+DEVICE u32 lane_of(const uint4& w, int k) { return k == 0 ? w.x : k == 1 ? w.y : k == 2 ? w.z : w.w; }
+// Word i + k of the stream of state (seed, offset), `skip` blocks on. i is a multiple of PACK, or k is 0: the calls for a pack's elements then name the
+// same blocks, and the compiler makes each once.
+DEVICE u32 word_of(const u64* __restrict__ state, u64 skip, i64 i, int k) {
+  return lane_of(philox(state[1] + skip + (u64)(i / 4 + k / 4), state[0]), (int)((i + k) % 4));
+}

@@ -14,6 +14,8 @@
 // bytes norm_backward_x: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, 140.5 us on an H200
 // bytes norm_backward_weight: 2*rows*cols*s; rows=65536 cols=768 float32: 402.7 MB, 93.64 us on an H200
 //
+// join: a gradient of x that comes past the norm (y = x + f(norm(x)), a residual) is added to dx in the same pass: n s bytes, where a sum of its own moves 3 n s.
+//
 // launch: LUCID_THREADS 32: block (32, 8), a warp per row; else block (LUCID_THREADS), a block per row. Row-stride grid of G blocks.
 // norm_backward needs cols <= LUCID_THREADS * LUCID_ELEMENTS, LUCID_ELEMENTS a multiple of PACK.
 
@@ -73,6 +75,7 @@ KERNEL ROW_BOUNDS norm_backward_x(const scalar_t* __restrict__ g,         // [ro
                                   const scalar_t* __restrict__ weight,    // [cols] or null
                                   const accum_t* __restrict__ mean,       // [rows]; null for RMS
                                   const accum_t* __restrict__ rstd,       // [rows]
+                                  const scalar_t* __restrict__ join,      // [rows, cols] or null: added to dx
                                   scalar_t* __restrict__ dx,              // [rows, cols]
                                   i64 rows, int cols) {
   __shared__ pair shared[WARPS];
@@ -99,11 +102,13 @@ KERNEL ROW_BOUNDS norm_backward_x(const scalar_t* __restrict__ g,         // [ro
 #endif
     s2 = s.y / (accum_t)cols;
     FOR_COLUMNS(c) {
-      pack p = load(xr, c);
+      pack p = load(xr, c), also;
       const pack q = load(gr, c);
+      if (join) also = load(join, row * cols + c);
       EACH(k) {
         const accum_t gw = up(q.v[k]) * (weight ? up(weight[c + k]) : (accum_t)1);
-        p.v[k] = down(rs * (gw - s1 - (up(p.v[k]) - mu) * rs * s2));
+        const accum_t d = rs * (gw - s1 - (up(p.v[k]) - mu) * rs * s2);
+        p.v[k] = down(join ? d + up(also.v[k]) : d);
       }
       store(dx, row * cols + c, p);
     }
@@ -148,6 +153,7 @@ KERNEL ROW_BOUNDS norm_backward(const scalar_t* __restrict__ g,         // [rows
                                 const scalar_t* __restrict__ weight,    // [cols] or null
                                 const accum_t* __restrict__ mean,       // [rows]; null for RMS
                                 const accum_t* __restrict__ rstd,       // [rows]
+                                const scalar_t* __restrict__ join,      // [rows, cols] or null: added to dx
                                 scalar_t* __restrict__ dx,              // [rows, cols] or null
                                 accum_t* __restrict__ partial,          // [1 or 2, G, cols]: dweight, then dbias; null: not wanted
                                 int biased, i64 rows, int cols) {
@@ -193,7 +199,11 @@ KERNEL ROW_BOUNDS norm_backward(const scalar_t* __restrict__ g,         // [rows
       const int c = (j * LUCID_THREADS + threadIdx.x) * PACK;
       if (c < cols) {
         pack p;
-        EACH(k) p.v[k] = down(rs * (gw[j * PACK + k] - s1 - xhat[j * PACK + k] * s2));
+        if (join) p = load(join, row * cols + c);
+        EACH(k) {
+          const accum_t d = rs * (gw[j * PACK + k] - s1 - xhat[j * PACK + k] * s2);
+          p.v[k] = down(join ? d + up(p.v[k]) : d);
+        }
         store(dx, row * cols + c, p);
       }
     }

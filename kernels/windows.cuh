@@ -19,9 +19,10 @@ DEVICE place place_of(i64 i, int a0, int a1, int a2) {    // 64-bit division tak
   return i < 0x80000000ll ? taken_apart<u32>((u32)i, a0, a1, a2) : taken_apart<i64>(i, a0, a1, a2);
 }
 
-// The window that has cell x at its position j, or -1.
+// The window that has cell x at its position j; negative where there is none.
 DEVICE int window_at(int x, int j, int count, int stride, int padding, int dilation) {
   const int from = x + padding - j * dilation;
+  if (stride == 1) return from < count ? from : -1;    // without divisions; negative where there is none
   if (from < 0 || from % stride) return -1;
   return from / stride < count ? from / stride : -1;
 }

@@ -58,6 +58,7 @@ _SUBMODULES = frozenset(
         "backends",
         "cuda",
         "datasets",
+        "distributed",
         "distributions",
         "errors",
         "examples",
@@ -66,10 +67,12 @@ _SUBMODULES = frozenset(
         "fusion",
         "io",
         "linalg",
+        "multiprocessing",
         "nn",
         "optim",
         "profiler",
         "random",
+        "serialization",
         "special",
         "testing",
         "utils",
@@ -84,6 +87,8 @@ _ELSEWHERE = {
     "Generator": ".storage.random",
     "set_float32_matmul_precision": ".backends",
     "get_float32_matmul_precision": ".backends",
+    "use_deterministic_algorithms": ".backends",
+    "are_deterministic_algorithms_enabled": ".backends",
     "autocast": ".amp",
     "save": ".io",
     "load": ".io",
@@ -91,25 +96,21 @@ _ELSEWHERE = {
 
 from . import fusion as fusion  # noqa: E402  (puts the pass into the engine)
 from .functional import PUBLIC as _PUBLIC  # noqa: E402  (attaches the methods that are overloads)
+from .functional.out import lookup as _lookup  # noqa: E402
 
 
 def __getattr__(name: str) -> _Any:
     """Public functions and submodules, made at their first use: recorders are generated, and nn is
     imported, only when asked for.
     """
-    found = _PUBLIC.get(name)
+    found = _lookup(name)
     if found is None:
         if name in _SUBMODULES:
             return _importlib.import_module(f"{__name__}.{name}")
         if name in _ELSEWHERE:
             found = getattr(_importlib.import_module(_ELSEWHERE[name], __name__), name)
         else:
-            from .autograd.record import OPS, recorder
-
-            op = OPS.get(name)
-            if op is None or not op.public:
-                raise AttributeError(f"module 'lucid' has no attribute {name!r}")
-            found = recorder(op)
+            raise AttributeError(f"module 'lucid' has no attribute {name!r}")
     globals()[name] = found
     return found
 

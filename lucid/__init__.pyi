@@ -39,20 +39,24 @@ from . import array_api as array_api
 from . import backends as backends
 from . import cuda as cuda
 from . import datasets as datasets
+from . import distributed as distributed
 from . import distributions as distributions
 from . import examples as examples
 from . import fft as fft
 from . import functional as functional
 from . import io as io
 from . import linalg as linalg
+from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
 from . import profiler as profiler
 from . import random as random
+from . import serialization as serialization
 from . import special as special
 from . import testing as testing
 from . import utils as utils
 from .storage.random import Generator as Generator
+from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from .amp import autocast as autocast
 from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .random import get_rng_state as get_rng_state
@@ -63,6 +67,7 @@ from .io import save as save
 from .random import seed as seed
 from .backends import set_float32_matmul_precision as set_float32_matmul_precision
 from .random import set_rng_state as set_rng_state
+from .backends import use_deterministic_algorithms as use_deterministic_algorithms
 from .storage.dtype import DType as _DType
 from ._functions import DoubleTensor as DoubleTensor
 from ._functions import FloatTensor as FloatTensor
@@ -70,76 +75,41 @@ from ._functions import HalfTensor as HalfTensor
 from ._functions import IntTensor as IntTensor
 from ._functions import LongTensor as LongTensor
 from ._functions import adaptive_max_pool1d as adaptive_max_pool1d
-from ._functions import aminmax as aminmax
-from ._functions import argsort as argsort
+from . import _functions as _functions
 from ._functions import as_strided_scatter as as_strided_scatter
-from ._functions import cat as cat
 from ._functions import celu_ as celu_
 from ._functions import chunk as chunk
-from . import _functions as _functions
 from ._functions import cosine_similarity as cosine_similarity
-from ._functions import cross as cross
-from ._functions import cummax as cummax
-from ._functions import cummin as cummin
-from ._functions import cumprod as cumprod
-from ._functions import cumsum as cumsum
 from ._functions import cumulative_trapezoid as cumulative_trapezoid
-from ._functions import diff as diff
 from ._functions import dist as dist
 from ._functions import empty_like as empty_like
-from ._functions import gather as gather
 from ._functions import index_fill as index_fill
 from ._functions import index_put as index_put
-from ._functions import index_reduce as index_reduce
-from ._functions import kthvalue as kthvalue
-from ._functions import masked_select as masked_select
-from ._functions import max as max
 from ._functions import max_pool1d_with_indices as max_pool1d_with_indices
-from ._functions import median as median
-from ._functions import min as min
-from ._functions import mode as mode
-from ._functions import nanmean as nanmean
-from ._functions import nanmedian as nanmedian
-from ._functions import nanquantile as nanquantile
-from ._functions import nansum as nansum
 from ._functions import norm as norm
 from ._functions import ones_like as ones_like
 from ._functions import pairwise_distance as pairwise_distance
-from ._functions import prod as prod
-from ._functions import quantile as quantile
 from ._functions import relu_ as relu_
 from ._functions import repeat_interleave as repeat_interleave
 from ._functions import rrelu_ as rrelu_
-from ._functions import scatter as scatter
-from ._functions import scatter_reduce as scatter_reduce
 from ._functions import selu_ as selu_
-from ._functions import sort as sort
 from ._functions import split as split
 from ._functions import squeeze as squeeze
-from ._functions import stack as stack
-from ._functions import std as std
 from ._functions import std_mean as std_mean
-from ._functions import take_along_dim as take_along_dim
 from ._functions import tensor_split as tensor_split
 from ._functions import threshold_ as threshold_
-from ._functions import topk as topk
 from ._functions import trapezoid as trapezoid
 from ._functions import unbind as unbind
 from ._functions import unique as unique
 from ._functions import unique_consecutive as unique_consecutive
-from ._functions import var as var
 from ._functions import var_mean as var_mean
 from ._functions import zeros_like as zeros_like
 from ._ops import abs as abs
 from . import _ops as _ops
 from ._ops import acos as acos
 from ._ops import acosh as acosh
-from ._ops import addbmm as addbmm
 from ._ops import addcdiv as addcdiv
 from ._ops import addcmul as addcmul
-from ._ops import addmm as addmm
-from ._ops import addmv as addmv
-from ._ops import addr as addr
 from ._ops import all as all
 from ._ops import amax as amax
 from ._ops import amin as amin
@@ -152,13 +122,11 @@ from ._ops import asinh as asinh
 from ._ops import atan as atan
 from ._ops import atan2 as atan2
 from ._ops import atanh as atanh
-from ._ops import baddbmm as baddbmm
 from ._ops import bincount as bincount
 from ._ops import bitwise_and as bitwise_and
 from ._ops import bitwise_not as bitwise_not
 from ._ops import bitwise_or as bitwise_or
 from ._ops import bitwise_xor as bitwise_xor
-from ._ops import bmm as bmm
 from ._ops import ceil as ceil
 from ._ops import celu as celu
 from ._ops import clamp_max as clamp_max
@@ -173,7 +141,6 @@ from ._ops import diag_embed as diag_embed
 from ._ops import diagonal as diagonal
 from ._ops import diagonal_scatter as diagonal_scatter
 from ._ops import digamma as digamma
-from ._ops import dot as dot
 from ._ops import eq as eq
 from ._ops import erf as erf
 from ._ops import erfc as erfc
@@ -190,7 +157,6 @@ from ._ops import frac as frac
 from ._ops import frexp as frexp
 from ._ops import gcd as gcd
 from ._ops import ge as ge
-from ._ops import ger as ger
 from ._ops import gt as gt
 from ._ops import hardshrink as hardshrink
 from ._ops import heaviside as heaviside
@@ -200,7 +166,6 @@ from ._ops import i0 as i0
 from ._ops import index_add as index_add
 from ._ops import index_copy as index_copy
 from ._ops import index_select as index_select
-from ._ops import inner as inner
 from ._ops import inverse as inverse
 from ._ops import isclose as isclose
 from ._ops import isfinite as isfinite
@@ -210,7 +175,6 @@ from ._ops import isneginf as isneginf
 from ._ops import isposinf as isposinf
 from ._ops import isreal as isreal
 from ._ops import lcm as lcm
-from ._ops import ldexp as ldexp
 from ._ops import le as le
 from ._ops import left_shift as left_shift
 from ._ops import lerp as lerp
@@ -234,17 +198,12 @@ from ._ops import matmul as matmul
 from ._ops import matrix_exp as matrix_exp
 from ._ops import maximum as maximum
 from ._ops import minimum as minimum
-from ._ops import mm as mm
 from ._ops import mul as mul
-from ._ops import mv as mv
-from ._ops import mvlgamma as mvlgamma
 from ._ops import nan_to_num as nan_to_num
 from ._ops import narrow as narrow
 from ._ops import ne as ne
 from ._ops import neg as neg
 from ._ops import nextafter as nextafter
-from ._ops import outer as outer
-from ._ops import polar as polar
 from ._ops import polygamma as polygamma
 from ._ops import positive as positive
 from ._ops import pow as pow
@@ -278,18 +237,21 @@ from ._ops import tril as tril
 from ._ops import triu as triu
 from ._ops import trunc as trunc
 from ._ops import unsqueeze as unsqueeze
-from ._ops import vdot as vdot
 from ._ops import view_as_complex as view_as_complex
 from ._ops import view_as_real as view_as_real
 from ._ops import xlogy as xlogy
 from .functional.basic import can_cast as can_cast
 from .functional.basic import clone as clone
 from .functional.basic import detach as detach
+from .functional.basic import finfo as finfo
+from .functional.basic import iinfo as iinfo
 from .functional.basic import is_complex as is_complex
 from .functional.basic import is_floating_point as is_floating_point
 from .functional.basic import numel as numel
 from .functional.basic import promote_types as promote_types
 from .functional.basic import result_type as result_type
+from .functional.calculus import gradient as gradient
+from .functional.calculus import trapz as trapz
 from .functional import compat as _compat
 from .functional.conv import conv1d as conv1d
 from .functional.conv import conv2d as conv2d
@@ -298,54 +260,41 @@ from .functional.conv import conv_tbc as conv_tbc
 from .functional.conv import conv_transpose1d as conv_transpose1d
 from .functional.conv import conv_transpose2d as conv_transpose2d
 from .functional.conv import conv_transpose3d as conv_transpose3d
+from .functional.convert import as_tensor as as_tensor
+from .functional.convert import asarray as asarray
+from .functional.convert import from_cupy as from_cupy
+from .functional.convert import from_dlpack as from_dlpack
+from .functional.convert import from_numpy as from_numpy
+from .functional.convert import frombuffer as frombuffer
+from .functional.convert import to_dlpack as to_dlpack
 from .functional.creation import arange as arange
-from .functional.creation import as_tensor as as_tensor
-from .functional.creation import asarray as asarray
 from .functional.creation import empty as empty
 from .functional.creation import empty_strided as empty_strided
 from .functional.creation import eye as eye
 from .functional.creation import fill as fill
 from .functional.creation import fill_ as fill_
-from .functional.creation import finfo as finfo
-from .functional.creation import from_cupy as from_cupy
-from .functional.creation import from_dlpack as from_dlpack
-from .functional.creation import from_numpy as from_numpy
-from .functional.creation import frombuffer as frombuffer
 from .functional.creation import full as full
 from .functional.creation import full_like as full_like
-from .functional.creation import iinfo as iinfo
 from .functional.creation import linspace as linspace
 from .functional.creation import logspace as logspace
 from .functional.creation import ones as ones
-from .functional import creation as _creation
-from .functional.creation import to_dlpack as to_dlpack
 from .functional.creation import zero_ as zero_
 from .functional.creation import zeros as zeros
-from .functional.decompositions import cholesky as cholesky
-from .functional.decompositions import cholesky_inverse as cholesky_inverse
-from .functional.decompositions import cholesky_solve as cholesky_solve
+from .functional.ctc import ctc_loss as ctc_loss
 from .functional.decompositions import logdet as logdet
 from .functional.decompositions import lu as lu
-from .functional.decompositions import lu_solve as lu_solve
-from .functional.decompositions import lu_unpack as lu_unpack
 from .functional import decompositions as _decompositions
-from .functional.decompositions import ormqr as ormqr
-from .functional.decompositions import qr as qr
 from .functional.decompositions import slogdet as slogdet
-from .functional.decompositions import svd as svd
+from .functional.diagonal import diagflat as diagflat
+from .functional.diagonal import tril_indices as tril_indices
+from .functional.diagonal import triu_indices as triu_indices
 from .functional import dropout as _dropout
 from .functional import embedding as _embedding
 from .functional.fft import istft as istft
 from .functional.fft import stft as stft
 from .functional.index import argwhere as argwhere
-from .functional.index import bucketize as bucketize
-from .functional.index import isin as isin
 from .functional.index import masked_fill as masked_fill
 from .functional.index import masked_scatter as masked_scatter
-from .functional.index import msort as msort
-from .functional.index import nonzero as nonzero
-from .functional.index import searchsorted as searchsorted
-from .functional.index import where as where
 from .functional.interpolate import channel_shuffle as channel_shuffle
 from .functional.interpolate import constant_pad_nd as constant_pad_nd
 from .functional.interpolate import grid_sampler as grid_sampler
@@ -356,44 +305,30 @@ from .functional.join import atleast_2d as atleast_2d
 from .functional.join import atleast_3d as atleast_3d
 from .functional.join import block_diag as block_diag
 from .functional.join import cartesian_prod as cartesian_prod
-from .functional.join import column_stack as column_stack
 from .functional.join import combinations as combinations
 from .functional.join import dsplit as dsplit
-from .functional.join import dstack as dstack
 from .functional.join import hsplit as hsplit
-from .functional.join import hstack as hstack
-from .functional.join import kron as kron
 from .functional.join import meshgrid as meshgrid
-from .functional import join as _join
 from .functional.join import split_with_sizes as split_with_sizes
 from .functional.join import unsafe_split as unsafe_split
+from .functional import join as _join
 from .functional.join import vander as vander
 from .functional.join import vsplit as vsplit
-from .functional.join import vstack as vstack
 from .functional.linalg import pinverse as pinverse
-from .functional.linalg import triangular_solve as triangular_solve
-from .functional.loss import ctc_loss as ctc_loss
 from .functional.norm import group_norm as group_norm
 from .functional.norm import instance_norm as instance_norm
 from .functional.norm import layer_norm as layer_norm
-from .functional import norm as _norm
 from .functional.norm import rms_norm as rms_norm
-from .functional.pointwise import add as add
+from .functional.order import isin as isin
 from .functional.pointwise import allclose as allclose
-from .functional.pointwise import clamp as clamp
 from .functional import pointwise as _pointwise
-from .functional.pointwise import complex as complex
 from .functional.pointwise import conj as conj
-from .functional.pointwise import div as div
 from .functional.pointwise import equal as equal
-from .functional.pointwise import float_power as float_power
 from .functional.pointwise import imag as imag
 from .functional.pointwise import real as real
 from .functional.pointwise import resolve_conj as resolve_conj
 from .functional.pointwise import rrelu as rrelu
 from .functional.pointwise import rsub as rsub
-from .functional.pointwise import sub as sub
-from .functional.pointwise import true_divide as true_divide
 from .functional.pool import adaptive_avg_pool1d as adaptive_avg_pool1d
 from .functional.pool import avg_pool1d as avg_pool1d
 from .functional.pool import max_pool1d as max_pool1d
@@ -401,9 +336,7 @@ from .functional.pool import max_pool2d as max_pool2d
 from .functional.pool import max_pool3d as max_pool3d
 from .functional.products import bilinear as bilinear
 from .functional.products import cdist as cdist
-from .functional.products import chain_matmul as chain_matmul
 from .functional.products import einsum as einsum
-from .functional.products import matrix_power as matrix_power
 from .functional.products import pdist as pdist
 from .functional.products import spmm as spmm
 from .functional.products import tensordot as tensordot
@@ -420,19 +353,12 @@ from .functional.random import randn_like as randn_like
 from .functional.random import randperm as randperm
 from .functional.reduce import corrcoef as corrcoef
 from .functional.reduce import cov as cov
-from .functional.reduce import gradient as gradient
-from .functional.reduce import mean as mean
-from .functional.reduce import renorm as renorm
-from .functional.reduce import sum as sum
 from .functional.reduce import sum_to_size as sum_to_size
-from .functional.reduce import trapz as trapz
 from .functional.shape import adjoint as adjoint
 from .functional.shape import as_strided as as_strided
 from .functional.shape import broadcast_shapes as broadcast_shapes
 from .functional.shape import broadcast_tensors as broadcast_tensors
 from .functional.shape import broadcast_to as broadcast_to
-from .functional.shape import diag as diag
-from .functional.shape import diagflat as diagflat
 from .functional.shape import expand as expand
 from .functional.shape import flatten as flatten
 from .functional.shape import flip as flip
@@ -452,13 +378,98 @@ from .functional.shape import swapdims as swapdims
 from .functional.shape import t as t
 from .functional.shape import tile as tile
 from .functional.shape import transpose as transpose
-from .functional.shape import tril_indices as tril_indices
-from .functional.shape import triu_indices as triu_indices
 from .functional.shape import unflatten as unflatten
 
-concat = _functions.cat
-concatenate = _functions.cat
+add = _functions.add_out
+addbmm = _functions.addbmm_out
+addmm = _functions.addmm_out
+addmv = _functions.addmv_out
+addr = _functions.addr_out
+aminmax = _functions.aminmax_out
+argsort = _functions.argsort_out
+baddbmm = _functions.baddbmm_out
+bmm = _functions.bmm_out
+bucketize = _functions.bucketize_out
+cat = _functions.cat_out
+chain_matmul = _functions.chain_matmul_out
+cholesky = _functions.cholesky_out
+cholesky_inverse = _functions.cholesky_inverse_out
+cholesky_solve = _functions.cholesky_solve_out
+clamp = _functions.clamp_out
+clip = _functions.clip_out
+column_stack = _functions.column_stack_out
+complex = _functions.complex_out
+concat = _functions.concat_out
+concatenate = _functions.concatenate_out
+conj_physical = _functions.conj_physical_out
+cross = _functions.cross_out
+cummax = _functions.cummax_out
+cummin = _functions.cummin_out
+cumprod = _functions.cumprod_out
+cumsum = _functions.cumsum_out
+diag = _functions.diag_out
+diff = _functions.diff_out
+div = _functions.div_out
+divide = _functions.divide_out
+dot = _functions.dot_out
+dstack = _functions.dstack_out
+float_power = _functions.float_power_out
+gather = _functions.gather_out
+ger = _functions.ger_out
+hstack = _functions.hstack_out
+index_reduce = _functions.index_reduce_out
+inner = _functions.inner_out
+kron = _functions.kron_out
+kthvalue = _functions.kthvalue_out
+ldexp = _functions.ldexp_out
+log_softmax = _functions.log_softmax_out
+lu_solve = _functions.lu_solve_out
+lu_unpack = _functions.lu_unpack_out
+masked_select = _functions.masked_select_out
+matrix_power = _functions.matrix_power_out
+max = _functions.max_out
+mean = _functions.mean_out
+median = _functions.median_out
+min = _functions.min_out
+mm = _functions.mm_out
+mode = _functions.mode_out
+msort = _functions.msort_out
+mv = _functions.mv_out
+mvlgamma = _functions.mvlgamma_out
+nanmean = _functions.nanmean_out
+nanmedian = _functions.nanmedian_out
+nanquantile = _functions.nanquantile_out
+nansum = _functions.nansum_out
+nonzero = _functions.nonzero_out
+ormqr = _functions.ormqr_out
+outer = _functions.outer_out
+polar = _functions.polar_out
+prod = _functions.prod_out
+qr = _functions.qr_out
+quantile = _functions.quantile_out
+range = _functions.range_out
+renorm = _functions.renorm_out
+row_stack = _functions.row_stack_out
+scatter = _functions.scatter_out
+scatter_reduce = _functions.scatter_reduce_out
+searchsorted = _functions.searchsorted_out
+softmax = _functions.softmax_out
+sort = _functions.sort_out
+stack = _functions.stack_out
+std = _functions.std_out
+sub = _functions.sub_out
+subtract = _functions.subtract_out
+sum = _functions.sum_out
+svd = _functions.svd_out
+take_along_dim = _functions.take_along_dim_out
+topk = _functions.topk_out
+triangular_solve = _functions.triangular_solve_out
+true_divide = _functions.true_divide_out
 unsafe_chunk = _functions.chunk
+var = _functions.var_out
+vdot = _functions.vdot_out
+vstack = _functions.vstack_out
+where = _functions.where_out
 abs_ = _ops.abs
 absolute = _ops.abs
 absolute_ = _ops.abs
@@ -543,22 +554,14 @@ triu_ = _ops.triu
 trunc_ = _ops.trunc
 xlogy_ = _ops.xlogy
 compile = _compat.compile_
-range = _creation.range_
 orgqr = _decompositions.householder_product
 dropout = _dropout.dropout_
 embedding = _embedding.embedding_
-row_stack = _join.vstack
 unsafe_split_with_sizes = _join.split_with_sizes
-log_softmax = _norm.log_softmax_
-softmax = _norm.softmax_
 clamp_ = _pointwise.clamp
-clip = _pointwise.clamp
 clip_ = _pointwise.clamp
-conj_physical = _pointwise.conj
 conj_physical_ = _pointwise.conj
-divide = _pointwise.div
 resolve_neg = _pointwise.resolve_conj
-subtract = _pointwise.sub
 moveaxis = _shape.movedim
 
 __version__: str

@@ -9,22 +9,26 @@ from . import _functions as _functions
 from . import _ops as _ops
 from .functional import creation as _creation
 from .functional import decompositions as _decompositions
+from .functional import diagonal as _diagonal
 from .functional import fft as _fft
 from .functional import index as _index
+from .functional import inplace as _inplace
 from .functional import join as _join
 from .functional import linalg as _linalg
 from .functional import norm as _norm
+from .functional import order as _order
 from .functional import pointwise as _pointwise
 from .functional import products as _products
 from .functional import protocols as _protocols
 from .functional import random as _random
 from .functional import reduce as _reduce
 from .functional import shape as _shape
+from .functional import shared as _shared
 from ._ops import Operand as _Operand
-from .autograd.impl import TensorImpl
+from .autograd.facts import TensorFacts
 from .tensor import Tensor
 
-class TensorMethods(TensorImpl):
+class TensorMethods(TensorFacts):
     @property
     def H(self) -> Tensor:
         """The conjugate transpose of a matrix."""
@@ -50,7 +54,7 @@ class TensorMethods(TensorImpl):
     def __imod__(self, y: _Operand) -> Tensor: ...
     def __imul__(self, y: _Operand) -> Tensor: ...
     def __invert__(self) -> Tensor:
-        """Bitwise complement of integers; logical complement of bools."""
+        """Bitwise complement of integers; logical complement of bools. Raises DtypeError for other dtypes."""
     def __ior__(self, y: _Operand) -> Tensor: ...
     def __ipow__(self, y: _Operand) -> Tensor: ...
     def __isub__(self, y: _Operand) -> Tensor: ...
@@ -63,7 +67,7 @@ class TensorMethods(TensorImpl):
     def __mul__(self, y: _Operand) -> Tensor: ...
     def __ne__(self, y: object) -> Tensor: ...  # type: ignore[override]
     def __neg__(self) -> Tensor:
-        """Negative of each element: -x."""
+        """Negative of each element: -x. Raises DtypeError for bools."""
     def __or__(self, y: _Operand) -> Tensor: ...
     def __pow__(self, y: _Operand) -> Tensor: ...
     def __radd__(self, y: _Operand) -> Tensor: ...
@@ -121,6 +125,7 @@ class TensorMethods(TensorImpl):
     argsort = _functions.argsort
     argwhere = _index.argwhere
     as_strided = _shape.as_strided
+    as_strided_ = _inplace.as_strided_
     as_strided_scatter = _functions.as_strided_scatter
     asin = _ops.asin
     asin_ = _ops.asin
@@ -200,9 +205,9 @@ class TensorMethods(TensorImpl):
     deg2rad = _ops.deg2rad
     deg2rad_ = _ops.deg2rad
     det = _ops.det
-    diag = _shape.diag
+    diag = _diagonal.diag
     diag_embed = _ops.diag_embed
-    diagflat = _shape.diagflat
+    diagflat = _diagonal.diagflat
     diagonal = _ops.diagonal
     diagonal_scatter = _ops.diagonal_scatter
     diff = _functions.diff
@@ -287,7 +292,7 @@ class TensorMethods(TensorImpl):
     igammac_ = _ops.gammaincc
     @property
     def imag(self) -> Tensor:
-        """The imaginary part of a complex tensor."""
+        """The imaginary part of a complex tensor: a view. Raises DtypeError for a real one."""
     index_add = _ops.index_add
     index_add_ = _ops.index_add
     index_copy = _ops.index_copy
@@ -303,6 +308,7 @@ class TensorMethods(TensorImpl):
     def int(self) -> Tensor:
         """The tensor in int32; itself when it has that dtype already."""
     inverse = _ops.inverse
+    is_shared = _shared.is_shared
     isclose = _ops.isclose
     isfinite = _ops.isfinite
     isinf = _ops.isinf
@@ -384,7 +390,7 @@ class TensorMethods(TensorImpl):
     mode = _functions.mode
     moveaxis = _shape.movedim
     movedim = _shape.movedim
-    msort = _index.msort
+    msort = _order.msort
     mul = _ops.mul
     mul_ = _ops.mul
     multinomial = _random.multinomial
@@ -440,7 +446,7 @@ class TensorMethods(TensorImpl):
     ravel = _shape.ravel
     @property
     def real(self) -> Tensor:
-        """The real part; a real tensor itself."""
+        """The real part, a view; a real tensor itself."""
     reciprocal = _ops.reciprocal
     reciprocal_ = _ops.reciprocal
     relu = _ops.relu
@@ -473,6 +479,7 @@ class TensorMethods(TensorImpl):
     select_scatter = _shape.select_scatter
     sgn = _ops.sgn
     sgn_ = _ops.sgn
+    share_memory_ = _shared.share_memory_
     def short(self) -> Tensor:
         """The tensor in int16; itself when it has that dtype already."""
     sigmoid = _ops.sigmoid
@@ -497,6 +504,7 @@ class TensorMethods(TensorImpl):
     square = _ops.square
     square_ = _ops.square
     squeeze = _functions.squeeze
+    squeeze_ = _inplace.squeeze_
     std = _functions.std
     stft = _fft.stft
     sub = _pointwise.sub
@@ -507,8 +515,11 @@ class TensorMethods(TensorImpl):
     sum_to_size = _reduce.sum_to_size
     svd = _decompositions.svd
     swapaxes = _shape.transpose
+    swapaxes_ = _inplace.transpose_
     swapdims = _shape.transpose
+    swapdims_ = _inplace.transpose_
     t = _shape.t
+    t_ = _inplace.t_
     take = _ops.take
     take_along_dim = _functions.take_along_dim
     tan = _ops.tan
@@ -521,6 +532,7 @@ class TensorMethods(TensorImpl):
     topk = _functions.topk
     trace = _ops.trace
     transpose = _shape.transpose
+    transpose_ = _inplace.transpose_
     triangular_solve = _linalg.triangular_solve
     tril = _ops.tril
     tril_ = _ops.tril
@@ -540,6 +552,7 @@ class TensorMethods(TensorImpl):
     unsafe_split = _join.unsafe_split
     unsafe_split_with_sizes = _join.split_with_sizes
     unsqueeze = _ops.unsqueeze
+    unsqueeze_ = _inplace.unsqueeze_
     var = _functions.var
     vdot = _ops.vdot
     view = _shape.view

@@ -12,29 +12,34 @@ from .tensor import Tensor
 
 Operand = Tensor | bool | int | float | complex | np.generic | np.ndarray[Any, Any]
 
-def abs(x: Operand) -> Tensor:
+def abs(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Absolute value of each element (the modulus of complex ones). The derivative at 0 is 0."""
-def acos(x: Operand) -> Tensor:
+def acos(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Inverse cosine in radians, in [0, pi]; NaN outside [-1, 1]."""
-def acosh(x: Operand) -> Tensor:
-    """Inverse hyperbolic cosine of each element; NaN below 1."""
+def acosh(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Inverse hyperbolic cosine of each element: log(x + sqrt(x^2 - 1)); NaN below 1."""
 def addbmm(x: Operand, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha times the sum over the batch of batch1 @ batch2."""
-def addcdiv(x: Operand, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Tensor:
-    """x + value tensor1 / tensor2, of floating inputs."""
-def addcmul(x: Operand, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Tensor:
+def addcdiv(
+    x: Operand, tensor1: Operand, tensor2: Operand, *, value: float = 1, out: Tensor | None = None
+) -> Tensor:
+    """x + value tensor1 / tensor2, of floating inputs. Raises DtypeError for integers."""
+def addcmul(
+    x: Operand, tensor1: Operand, tensor2: Operand, *, value: float = 1, out: Tensor | None = None
+) -> Tensor:
     """x + value tensor1 tensor2."""
 def addmm(x: Operand, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha mat1 @ mat2. mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]."""
+    """beta x + alpha mat1 @ mat2."""
 def addmv(x: Operand, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha mat @ vec. mat: [n, k]; vec: [k]; x broadcasts to [n]."""
+    """beta x + alpha mat @ vec."""
 def addr(x: Operand, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha times the outer product of vec1 [n] and vec2 [m]; x broadcasts to [n, m]."""
+    """beta x + alpha times the outer product of vec1 and vec2."""
 def all(
     x: Operand,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
+    out: Tensor | None = None,
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
@@ -44,6 +49,7 @@ def amax(
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
+    out: Tensor | None = None,
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
@@ -53,17 +59,19 @@ def amin(
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
+    out: Tensor | None = None,
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
     """Smallest element over `dim` (an int, a tuple, or None for all). Ties share the gradient evenly."""
-def angle(x: Operand) -> Tensor:
+def angle(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The argument of x in radians: 0 for x >= 0, pi for x < 0, atan2(imag, real) for complex x."""
 def any(
     x: Operand,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
+    out: Tensor | None = None,
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
@@ -73,349 +81,399 @@ def argmax(
     dim: int | None = None,
     keepdim: bool = False,
     *,
+    out: Tensor | None = None,
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Position (int64) of the largest element along `dim`, or of all. The first one among ties."""
+    """Position (int64) of the largest element along `dim`, or in the flattened x. The first one among
+    ties."""
 def argmin(
     x: Operand,
     dim: int | None = None,
     keepdim: bool = False,
     *,
+    out: Tensor | None = None,
     axis: int | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Position (int64) of the smallest element along `dim`, or of all. The first one among ties."""
-def asin(x: Operand) -> Tensor:
+    """Position (int64) of the smallest element along `dim`, or in the flattened x. The first one among
+    ties."""
+def asin(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Inverse sine in radians, in [-pi/2, pi/2]; NaN outside [-1, 1]."""
-def asinh(x: Operand) -> Tensor:
-    """Inverse hyperbolic sine of each element."""
-def atan(x: Operand) -> Tensor:
+def asinh(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Inverse hyperbolic sine of each element: log(x + sqrt(x^2 + 1))."""
+def atan(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Inverse tangent in radians, in [-pi/2, pi/2]."""
-def atan2(x: Operand, y: Operand) -> Tensor:
+def atan2(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The angle of the point (y, x) in radians, in [-pi, pi]: atan(x / y) with the quadrant from both
     signs."""
-def atanh(x: Operand) -> Tensor:
-    """Inverse hyperbolic tangent of each element; infinite at -1 and 1, NaN beyond."""
+def atanh(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Inverse hyperbolic tangent of each element: log((1 + x) / (1 - x)) / 2."""
 def baddbmm(x: Operand, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [b, n, m]."""
-def bessel_j0(x: Operand) -> Tensor:
-    """The Bessel function of the first kind, order 0."""
-def bessel_j1(x: Operand) -> Tensor:
-    """The Bessel function of the first kind, order 1."""
-def bessel_y0(x: Operand) -> Tensor:
-    """The Bessel function of the second kind, order 0: -inf at 0, NaN below."""
-def bessel_y1(x: Operand) -> Tensor:
-    """The Bessel function of the second kind, order 1: -inf at 0, NaN below."""
-def bincount(x: Operand, weights: Operand | None = None, minlength: int = 0) -> Tensor:
+    """beta x + alpha batch1 @ batch2."""
+def bessel_j0(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Bessel function of the first kind, order 0 (DLMF 10.2.2)."""
+def bessel_j1(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Bessel function of the first kind, order 1 (DLMF 10.2.2)."""
+def bessel_y0(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Bessel function of the second kind, order 0: -inf at 0, NaN below (DLMF 10.2.3)."""
+def bessel_y1(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Bessel function of the second kind, order 1: -inf at 0, NaN below (DLMF 10.2.3)."""
+def bincount(
+    x: Operand, weights: Operand | None = None, minlength: int = 0, *, out: Tensor | None = None
+) -> Tensor:
     """Number of times that each value 0, 1, 2, ... stands in `x`, or the sum of its `weights`."""
-def bitwise_and(x: Operand, y: Operand) -> Tensor:
-    """Bitwise and of integers or bools."""
-def bitwise_not(x: Operand) -> Tensor:
-    """Bitwise complement of integers; logical complement of bools."""
-def bitwise_or(x: Operand, y: Operand) -> Tensor:
-    """Bitwise or of integers or bools."""
-def bitwise_xor(x: Operand, y: Operand) -> Tensor:
-    """Bitwise exclusive or of integers or bools."""
+def bitwise_and(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Bitwise and of integers or bools. Raises DtypeError for other dtypes."""
+def bitwise_not(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Bitwise complement of integers; logical complement of bools. Raises DtypeError for other dtypes."""
+def bitwise_or(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Bitwise or of integers or bools. Raises DtypeError for other dtypes."""
+def bitwise_xor(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Bitwise exclusive or of integers or bools. Raises DtypeError for other dtypes."""
 def bmm(x: Operand, mat2: Operand) -> Tensor:
     """The products of two batches of matrices [b, n, k] and [b, k, m]: [b, n, m]."""
-def ceil(x: Operand) -> Tensor:
-    """The smallest whole number >= x; integers as they are."""
-def celu(x: Operand, alpha: float = 1.0) -> Tensor:
+def ceil(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The smallest whole number >= x; integers as they are. Its derivative is 0."""
+def celu(x: Operand, alpha: float = 1.0, *, out: Tensor | None = None) -> Tensor:
     """x where x > 0, else alpha (e^(x / alpha) - 1) (Barron 2017, arXiv:1704.07483)."""
-def clamp_max(x: Operand, max: Operand) -> Tensor:
+def clamp_max(x: Operand, max: Operand, *, out: Tensor | None = None) -> Tensor:
     """x, and `max` where x is larger. At the bound x gets the gradient."""
-def clamp_min(x: Operand, min: Operand) -> Tensor:
+def clamp_min(x: Operand, min: Operand, *, out: Tensor | None = None) -> Tensor:
     """x, and `min` where x is smaller. At the bound x gets the gradient."""
-def copysign(x: Operand, y: Operand) -> Tensor:
+def copysign(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """|x| with the sign bit of y. The derivative at x = 0 is 0."""
-def cos(x: Operand) -> Tensor:
+def cos(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Cosine of each element, x in radians."""
-def cosh(x: Operand) -> Tensor:
+def cosh(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic cosine of each element: (e^x + e^-x) / 2."""
 def count_nonzero(
-    x: Operand, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None
+    x: Operand,
+    dim: int | Sequence[int] | None = None,
+    *,
+    out: Tensor | None = None,
+    axis: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Number of nonzero elements over `dim`, int64."""
-def deg2rad(x: Operand) -> Tensor:
+def deg2rad(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Degrees as radians: x pi / 180."""
-def det(x: Operand) -> Tensor:
+def det(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The determinant of each matrix."""
-def diag_embed(x: Operand, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diag_embed(
+    x: Operand, offset: int = 0, dim1: int = -2, dim2: int = -1, *, out: Tensor | None = None
+) -> Tensor:
     """Matrices in `dim1` and `dim2` with the last dimension of `x` on their diagonals and zeros elsewhere."""
 def diagonal(x: Operand, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonals of the matrices in `dim1` and `dim2`, as the last dimension: a view."""
-def diagonal_scatter(x: Operand, src: Operand, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal_scatter(
+    x: Operand, src: Operand, offset: int = 0, dim1: int = 0, dim2: int = 1, *, out: Tensor | None = None
+) -> Tensor:
     """`x` with `src` on the diagonals of the matrices in `dim1` and `dim2`."""
-def digamma(x: Operand) -> Tensor:
+def digamma(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """psi(x) = d log Gamma(x) / dx: NaN at the negative whole numbers, -inf at 0 (inf at -0.0)."""
 def dot(x: Operand, tensor: Operand) -> Tensor:
     """The sum of x_i tensor_i of two vectors, 0-d. Nothing is conjugated: see `vdot`."""
-def entr(x: Operand) -> Tensor:
+def entr(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """-x log(x): 0 at 0, -inf below. The entropy of one outcome."""
-def eq(x: Operand, y: Operand) -> Tensor:
+def eq(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x == y, element by element."""
-def erf(x: Operand) -> Tensor:
+def erf(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The error function: 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x."""
-def erfc(x: Operand) -> Tensor:
+def erfc(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """1 - erf(x), exact where erf is near 1."""
-def erfcx(x: Operand) -> Tensor:
+def erfcx(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """e^(x^2) erfc(x): erfc without its underflow."""
-def erfinv(x: Operand) -> Tensor:
+def erfinv(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The inverse of erf: infinite at -1 and 1, NaN beyond."""
-def exp(x: Operand) -> Tensor:
+def exp(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Exponential of each element: e ** x."""
-def exp2(x: Operand) -> Tensor:
+def exp2(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """2 to the power of each element."""
-def expm1(x: Operand) -> Tensor:
+def expm1(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """e^x - 1, exact for small x."""
-def floor(x: Operand) -> Tensor:
-    """The largest whole number <= x; integers as they are."""
-def floor_divide(x: Operand, y: Operand) -> Tensor:
+def floor(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The largest whole number <= x; integers as they are. Its derivative is 0."""
+def floor_divide(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0."""
-def fmax(x: Operand, y: Operand) -> Tensor:
+def fmax(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The larger of x and y; the other one where one is NaN. At a tie x gets the gradient."""
-def fmin(x: Operand, y: Operand) -> Tensor:
+def fmin(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The smaller of x and y; the other one where one is NaN. At a tie x gets the gradient."""
-def fmod(x: Operand, y: Operand) -> Tensor:
+def fmod(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """x - y trunc(x / y), with the sign of x: C's fmod."""
-def frac(x: Operand) -> Tensor:
+def frac(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The fraction of x, with its sign: x - trunc(x)."""
-def frexp(x: Operand) -> tuple[Tensor, Tensor]:
-    """(mantissa, exponent) with x = mantissa 2^exponent, 0.5 <= |mantissa| < 1; the exponent is int32."""
-def gammainc(a: Operand, x: Operand) -> Tensor:
-    """The regularised lower incomplete gamma function P(a, x) (DLMF 8.2.4). Not differentiable in a."""
-def gammaincc(a: Operand, x: Operand) -> Tensor:
-    """The regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x). Not differentiable in a."""
-def gcd(x: Operand, y: Operand) -> Tensor:
-    """The greatest common divisor of two integer tensors."""
-def ge(x: Operand, y: Operand) -> Tensor:
+def frexp(x: Operand, *, out: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Tensor]:
+    """(mantissa, exponent) with x = mantissa 2^exponent, 0.5 <= |mantissa| < 1."""
+def gammainc(a: Operand, x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The regularised lower incomplete gamma function P(a, x) (DLMF 8.2.4)."""
+def gammaincc(a: Operand, x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
+def gcd(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The greatest common divisor of two integer tensors. Raises DtypeError for other dtypes."""
+def ge(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x >= y, element by element."""
-def gelu(x: Operand, approximate: str = "none") -> Tensor:
+def gelu(x: Operand, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """x Phi(x), Phi the normal distribution function (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
 def ger(x: Operand, vec2: Operand) -> Tensor:
     """The products x_i vec2_j of two vectors: an older name of `outer`."""
 def glu(x: Operand, dim: int = -1, *, axis: int | None = None) -> Tensor:
     """a sigmoid(b), a and b the halves of x along `dim` (Dauphin et al. 2016, arXiv:1612.08083)."""
-def gt(x: Operand, y: Operand) -> Tensor:
+def gt(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x > y, element by element."""
-def hardshrink(x: Operand, lambd: float = 0.5) -> Tensor:
+def hardshrink(x: Operand, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x where |x| > lambd, else 0."""
-def heaviside(x: Operand, values: Operand) -> Tensor:
-    """The step function: 0 for x < 0, `values` at 0, 1 for x > 0. Not differentiable."""
-def histc(x: Operand, bins: int = 100, min: float = 0.0, max: float = 0.0) -> Tensor:
+def heaviside(x: Operand, values: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The step function: 0 for x < 0, `values` at 0, 1 for x > 0."""
+def histc(
+    x: Operand, bins: int = 100, min: float = 0.0, max: float = 0.0, *, out: Tensor | None = None
+) -> Tensor:
     """Number of elements in each of `bins` equal cells of [min, max] (x's range when both are 0)."""
-def hypot(x: Operand, y: Operand) -> Tensor:
+def hypot(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """sqrt(x^2 + y^2) without overflow in between."""
-def i0(x: Operand) -> Tensor:
-    """The modified Bessel function of the first kind, order 0."""
-def i0e(x: Operand) -> Tensor:
+def i0(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The modified Bessel function of the first kind, order 0 (DLMF 10.25.2)."""
+def i0e(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """e^-|x| i0(x): i0 without its overflow."""
-def i1(x: Operand) -> Tensor:
-    """The modified Bessel function of the first kind, order 1."""
-def i1e(x: Operand) -> Tensor:
+def i1(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The modified Bessel function of the first kind, order 1 (DLMF 10.25.2)."""
+def i1e(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """e^-|x| i1(x): i1 without its overflow."""
 def index_add(
-    x: Operand, dim: int, index: Operand, source: Operand, alpha: float = 1, *, axis: int | None = None
+    x: Operand,
+    dim: int,
+    index: Operand,
+    source: Operand,
+    alpha: float = 1,
+    *,
+    out: Tensor | None = None,
+    axis: int | None = None,
 ) -> Tensor:
     """`x` with alpha * (slices of `source`) added at the positions `index` along `dim`; repeats add up."""
 def index_copy(
-    x: Operand, dim: int, index: Operand, source: Operand, *, axis: int | None = None
+    x: Operand,
+    dim: int,
+    index: Operand,
+    source: Operand,
+    *,
+    out: Tensor | None = None,
+    axis: int | None = None,
 ) -> Tensor:
     """`x` with the slices of `source` written at the positions `index` along `dim`."""
-def index_select(x: Operand, dim: int, index: Operand, *, axis: int | None = None) -> Tensor:
-    """Slices of `x` at the positions `index` along `dim`. index: [k] integers in [0, size)."""
+def index_select(
+    x: Operand, dim: int, index: Operand, *, out: Tensor | None = None, axis: int | None = None
+) -> Tensor:
+    """Slices of `x` at the positions `index` along `dim`: a copy."""
 def inner(x: Operand, other: Operand) -> Tensor:
-    """The sum over the last dimension of both:"""
-def inverse(x: Operand) -> Tensor:
+    """The sum of products over the last dimension of both: [*x.shape[:-1], *other.shape[:-1]]."""
+def inverse(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The inverse of each matrix."""
 def isclose(
-    x: Operand, y: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    x: Operand,
+    y: Operand,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Whether |x - y| <= atol + rtol |y|, element by element; equal infinities are close."""
-def isfinite(x: Operand) -> Tensor:
+def isfinite(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether each element is neither NaN nor infinite."""
-def isinf(x: Operand) -> Tensor:
+def isinf(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether each element is inf or -inf."""
-def isnan(x: Operand) -> Tensor:
+def isnan(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether each element is NaN (for complex: whether a part is)."""
-def isneginf(x: Operand) -> Tensor:
-    """Whether each element is -inf."""
-def isposinf(x: Operand) -> Tensor:
-    """Whether each element is inf."""
-def isreal(x: Operand) -> Tensor:
+def isneginf(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Whether each element is -inf. Raises DtypeError for complex numbers."""
+def isposinf(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Whether each element is inf. Raises DtypeError for complex numbers."""
+def isreal(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether each element has imaginary part 0: true for every real dtype."""
-def lcm(x: Operand, y: Operand) -> Tensor:
-    """The least common multiple of two integer tensors."""
+def lcm(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The least common multiple of two integer tensors. Raises DtypeError for other dtypes."""
 def ldexp(x: Operand, other: Operand) -> Tensor:
     """x 2^other."""
-def le(x: Operand, y: Operand) -> Tensor:
+def le(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x <= y, element by element."""
-def left_shift(x: Operand, y: Operand) -> Tensor:
-    """x with its bits shifted left by y."""
-def lerp(x: Operand, end: Operand, weight: Operand) -> Tensor:
+def left_shift(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Integers x, their bits shifted left by y. Raises DtypeError for other dtypes."""
+def lerp(x: Operand, end: Operand, weight: Operand, *, out: Tensor | None = None) -> Tensor:
     """x + weight (end - x): the point between x (weight 0) and `end` (weight 1)."""
-def lgamma(x: Operand) -> Tensor:
+def lgamma(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """log |Gamma(x)|: inf at 0, -1, -2, ..."""
-def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
+def linear(
+    x: Operand, weight: Operand, bias: Operand | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """x @ weight.T + bias, over the last dimension."""
-def log(x: Operand) -> Tensor:
+def log(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Natural logarithm of each element; -inf at 0, NaN below."""
-def log10(x: Operand) -> Tensor:
+def log10(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Logarithm to base 10: -inf at 0, NaN below."""
-def log1p(x: Operand) -> Tensor:
+def log1p(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Natural logarithm of 1 + x, exact for small x."""
-def log2(x: Operand) -> Tensor:
+def log2(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Logarithm to base 2: -inf at 0, NaN below."""
-def log_ndtr(x: Operand) -> Tensor:
+def log_ndtr(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """log(ndtr(x)), exact in both tails."""
-def logaddexp(x: Operand, y: Operand) -> Tensor:
+def logaddexp(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """log(e^x + e^y) without overflow."""
-def logaddexp2(x: Operand, y: Operand) -> Tensor:
+def logaddexp2(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """log2(2^x + 2^y) without overflow."""
-def logcumsumexp(x: Operand, dim: int, *, axis: int | None = None) -> Tensor:
+def logcumsumexp(x: Operand, dim: int, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
     """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0."""
-def logical_and(x: Operand, y: Operand) -> Tensor:
+def logical_and(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x and y are both nonzero."""
-def logical_not(x: Operand) -> Tensor:
+def logical_not(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether each element is zero."""
-def logical_or(x: Operand, y: Operand) -> Tensor:
+def logical_or(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x or y is nonzero."""
-def logical_xor(x: Operand, y: Operand) -> Tensor:
+def logical_xor(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether exactly one of x and y is nonzero."""
-def logit(x: Operand, eps: float | None = None) -> Tensor:
+def logit(x: Operand, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(x / (1 - x)): the inverse of the sigmoid; NaN outside [0, 1]."""
-def logsigmoid(x: Operand) -> Tensor:
+def logsigmoid(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """log(sigmoid(x)) = -log(1 + e^-x)."""
 def logsumexp(
     x: Operand,
     dim: int | Sequence[int] | None,
     keepdim: bool = False,
     *,
+    out: Tensor | None = None,
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> Tensor:
     """log(sum(exp(x))) over `dim`, computed as m + log(sum(exp(x - m))) with m the largest element."""
-def lt(x: Operand, y: Operand) -> Tensor:
+def lt(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x < y, element by element."""
-def matmul(x: Operand, y: Operand) -> Tensor:
+def matmul(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Matrix product of the last two dimensions; 1-d operands are vectors, leading dimensions broadcast."""
-def matrix_exp(x: Operand) -> Tensor:
+def matrix_exp(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The exponential of each matrix, by scaling and squaring (Higham 2005, SIAM J. Matrix Anal. 26)."""
-def maximum(x: Operand, y: Operand) -> Tensor:
+def maximum(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The larger of x and y; NaN where one is NaN. At a tie each gets half of the gradient."""
-def minimum(x: Operand, y: Operand) -> Tensor:
+def minimum(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The smaller of x and y; NaN where one is NaN. At a tie each gets half of the gradient."""
 def mm(x: Operand, mat2: Operand) -> Tensor:
-    """The product of two matrices [n, k] and [k, m]: [n, m]."""
-def modified_bessel_k0(x: Operand) -> Tensor:
-    """The modified Bessel function of the second kind, order 0: inf at 0, NaN below."""
-def modified_bessel_k1(x: Operand) -> Tensor:
-    """The modified Bessel function of the second kind, order 1: inf at 0, NaN below."""
-def mul(x: Operand, y: Operand) -> Tensor:
+    """The product of two matrices [n, k] and [k, m]: [n, m]. Raises ShapeError for other shapes."""
+def modified_bessel_k0(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The modified Bessel function of the second kind, order 0: inf at 0, NaN below (DLMF 10.25.3)."""
+def modified_bessel_k1(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The modified Bessel function of the second kind, order 1: inf at 0, NaN below (DLMF 10.25.3)."""
+def mul(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Product of x and y, element by element with broadcasting."""
 def mv(x: Operand, vec: Operand) -> Tensor:
-    """The product of a matrix [n, k] and a vector [k]: [n]."""
+    """The product of a matrix [n, k] and a vector [k]: [n]. Raises ShapeError for other shapes."""
 def mvlgamma(x: Operand, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p (DLMF 35.3.4)."""
 def nan_to_num(
-    x: Operand, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    x: Operand,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """x with NaN, inf and -inf replaced."""
 def narrow(x: Operand, dim: int, start: int, length: int, *, axis: int | None = None) -> Tensor:
     """`x[start:start + length]` along `dim`: a view."""
-def ndtr(x: Operand) -> Tensor:
+def ndtr(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The normal distribution function: erfc(-x / sqrt(2)) / 2."""
-def ndtri(x: Operand) -> Tensor:
+def ndtri(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The inverse of ndtr: the normal quantile, -inf at 0 and inf at 1."""
-def ne(x: Operand, y: Operand) -> Tensor:
+def ne(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x != y, element by element."""
-def neg(x: Operand) -> Tensor:
-    """Negative of each element: -x."""
-def nextafter(x: Operand, y: Operand) -> Tensor:
+def neg(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Negative of each element: -x. Raises DtypeError for bools."""
+def nextafter(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The next number of the dtype after x, towards y. Its derivative to x is 1, and 0 where x = y."""
 def outer(x: Operand, vec2: Operand) -> Tensor:
-    """The products x_i vec2_j of two vectors: [n, m]."""
-def polar(abs: Operand, angle: Operand) -> Tensor:
-    """The complex numbers of absolute value `abs` and argument `angle`: abs cos(angle) + i abs sin(angle)."""
-def polygamma(order: int, x: Operand) -> Tensor:
+    """The products x_i vec2_j of two vectors: [n, m]. Raises ShapeError for other shapes."""
+def polygamma(order: int, x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The derivative of digamma of order n: (-1)^(n+1) n! zeta(n + 1, x) for n >= 1 (DLMF 5.15.1)."""
-def positive(x: Operand) -> Tensor:
+def positive(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """x itself, as a new array: +x."""
-def pow(x: Operand, y: Operand) -> Tensor:
+def pow(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Power x ** y, element by element with broadcasting."""
 def prelu(x: Operand, weight: Operand) -> Tensor:
     """x where x > 0, else weight x, the weight learned (He et al. 2015, arXiv:1502.01852)."""
-def put(x: Operand, index: Operand, source: Operand, accumulate: bool = False) -> Tensor:
+def put(
+    x: Operand, index: Operand, source: Operand, accumulate: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """`x` with the elements of `source` written, or added, at the positions `index` of the flattened `x`."""
-def rad2deg(x: Operand) -> Tensor:
+def rad2deg(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Radians as degrees: 180 x / pi."""
-def reciprocal(x: Operand) -> Tensor:
+def reciprocal(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """1 / x of each element; inf at 0."""
-def relu(x: Operand) -> Tensor:
+def relu(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Rectified linear unit of each element: max(x, 0). The derivative at 0 is 0."""
-def remainder(x: Operand, y: Operand) -> Tensor:
+def remainder(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """x - y floor(x / y), with the sign of y: Python's `%`."""
-def right_shift(x: Operand, y: Operand) -> Tensor:
-    """x with its bits shifted right by y."""
-def round(x: Operand, *, decimals: int = 0) -> Tensor:
+def right_shift(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Integers x, their bits shifted right by y. Raises DtypeError for other dtypes."""
+def round(x: Operand, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """x to `decimals` places, ties to the even neighbour; integers as they are."""
-def rsqrt(x: Operand) -> Tensor:
+def rsqrt(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """1 / sqrt(x): inf at 0, NaN below."""
-def scaled_modified_bessel_k0(x: Operand) -> Tensor:
-    """e^x modified_bessel_k0(x)."""
-def scaled_modified_bessel_k1(x: Operand) -> Tensor:
-    """e^x modified_bessel_k1(x)."""
-def scatter_add(x: Operand, dim: int, index: Operand, src: Operand, *, axis: int | None = None) -> Tensor:
+def scaled_modified_bessel_k0(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """e^x modified_bessel_k0(x): without its underflow."""
+def scaled_modified_bessel_k1(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """e^x modified_bessel_k1(x): without its underflow."""
+def scatter_add(
+    x: Operand, dim: int, index: Operand, src: Operand, *, out: Tensor | None = None, axis: int | None = None
+) -> Tensor:
     """`x` with the elements of `src` added at the positions `index` along `dim`; repeats add up."""
 def select(x: Operand, dim: int, index: int, *, axis: int | None = None) -> Tensor:
     """`x` at one position along `dim`, without that dimension: a view."""
-def selu(x: Operand) -> Tensor:
-    """elu with the alpha and scale that keep mean 0 and variance 1."""
-def sgn(x: Operand) -> Tensor:
+def selu(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """scale (max(x, 0) + min(0, alpha (e^x - 1))), with the alpha and scale that keep mean 0 and variance
+    1."""
+def sgn(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0."""
-def sigmoid(x: Operand) -> Tensor:
+def sigmoid(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
-def sign(x: Operand) -> Tensor:
+def sign(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Sign of each element: -1, 0 or 1. The derivative is 0."""
-def signbit(x: Operand) -> Tensor:
+def signbit(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether the sign bit is set: true for negative numbers and -0.0."""
-def sin(x: Operand) -> Tensor:
+def sin(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Sine of each element, x in radians."""
-def sinc(x: Operand) -> Tensor:
+def sinc(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0."""
-def sinh(x: Operand) -> Tensor:
+def sinh(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic sine of each element: (e^x - e^-x) / 2."""
-def softplus(x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(
+    x: Operand, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None
+) -> Tensor:
     """log(1 + e^(beta x)) / beta, and x itself where beta x > threshold."""
-def softshrink(x: Operand, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
-def softsign(x: Operand) -> Tensor:
+def softshrink(x: Operand, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd. Raises ShapeError for lambd < 0."""
+def softsign(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """x / (1 + |x|)."""
-def spherical_bessel_j0(x: Operand) -> Tensor:
-    """sin(x) / x, and 1 at 0."""
-def sqrt(x: Operand) -> Tensor:
+def spherical_bessel_j0(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The spherical Bessel function of order 0: sin(x) / x, and 1 at 0 (DLMF 10.49.3)."""
+def sqrt(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Square root of each element; NaN below 0. The derivative at 0 is inf."""
-def square(x: Operand) -> Tensor:
+def square(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """x^2 of each element; integers stay integers."""
-def take(x: Operand, index: Operand) -> Tensor:
+def take(x: Operand, index: Operand, *, out: Tensor | None = None) -> Tensor:
     """Elements of the flattened `x` at the positions `index` (negative: from the end), in index's shape."""
-def tan(x: Operand) -> Tensor:
+def tan(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Tangent of each element, x in radians; its derivative is 1 + tan(x)^2."""
-def tanh(x: Operand) -> Tensor:
-    """Hyperbolic tangent of each element."""
-def tanhshrink(x: Operand) -> Tensor:
+def tanh(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """Hyperbolic tangent of each element: (e^x - e^-x) / (e^x + e^-x)."""
+def tanhshrink(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """x - tanh(x)."""
-def threshold(x: Operand, threshold: float, value: float) -> Tensor:
+def threshold(x: Operand, threshold: float, value: float, *, out: Tensor | None = None) -> Tensor:
     """x where x > threshold, else `value`."""
 def trace(x: Operand) -> Tensor:
-    """Sum of the main diagonal of a matrix. x: [n, m]."""
-def tril(x: Operand, diagonal: int = 0) -> Tensor:
+    """Sum of the main diagonal of a matrix."""
+def tril(x: Operand, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The part of each matrix in the last two dimensions on and below its diagonal, zeros above."""
-def triu(x: Operand, diagonal: int = 0) -> Tensor:
+def triu(x: Operand, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The part of each matrix in the last two dimensions on and above its diagonal, zeros below."""
-def trunc(x: Operand) -> Tensor:
-    """x without its fraction, towards 0; integers as they are."""
+def trunc(x: Operand, *, out: Tensor | None = None) -> Tensor:
+    """x without its fraction, towards 0; integers as they are. Its derivative is 0."""
 def unfold_windows(x: Operand, dimension: int, size: int, step: int) -> Tensor:
     """Windows of `size` elements, `step` apart, along `dimension`: a view, windows in the last dim."""
 def unsqueeze(x: Operand, dim: int, *, axis: int | None = None) -> Tensor:
@@ -426,9 +484,9 @@ def view_as_complex(x: Operand) -> Tensor:
     """The complex view of a float32 or float64 array of pairs."""
 def view_as_real(x: Operand) -> Tensor:
     """The real view of a complex array."""
-def xlog1py(x: Operand, y: Operand) -> Tensor:
+def xlog1py(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """x log(1 + y), and 0 where x = 0 (NaN where y is NaN)."""
-def xlogy(x: Operand, y: Operand) -> Tensor:
+def xlogy(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """x log(y), and 0 where x = 0 (NaN where y is NaN)."""
-def zeta(x: Operand, y: Operand) -> Tensor:
-    """The Hurwitz zeta function: the sum of (k + y)^-x over k >= 0, for x > 1. Not differentiable in x."""
+def zeta(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Hurwitz zeta function: the sum of (k + y)^-x over k >= 0, for x > 1 (DLMF 25.11.1)."""

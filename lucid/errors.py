@@ -54,5 +54,9 @@ class KernelError(LucidError):
     """A CUDA kernel that does not compile, or got arguments it cannot take."""
 
 
+class DistributedError(LucidError):
+    """A collective that failed: a rank that died, hangs, or made another call than the others."""
+
+
 class OutOfMemoryError(LucidError, MemoryError):
     """A device without room for an array."""

@@ -151,8 +151,9 @@ def test_a_simulated_run_goes_through_and_looks_like_none_on_a_gpu(gpu_check, tm
     assert report["machine"]["copy bandwidth"] is None
     assert len(report["bandwidth"]) > 15 and all(row["us"] is None for row in report["bandwidth"])
     assert all(row["fused us"] is None and row["difference"] < 1e-4 for row in report["fusion"])
+    assert all(row["cublas us"] is row["cublaslt us"] is None for row in report["products"])
     assert all(row["lucid us"] is None for row in report["host"])
-    assert [step["state"] for step in report["steps"]] == ["ok"] * 9
+    assert [step["state"] for step in report["steps"]] == ["ok"] * len(gpu_check.STEPS)
 
 
 # ---- the clock, on a pretended device where time is what the calls say ----
@@ -385,3 +386,41 @@ def test_kernels_names_what_does_not_compile(command, monkeypatch, nvrtc):
 def test_kernels_compiles(command):
     code, out, _ = command("copy", "--arch", "90")
     assert code == 0 and out.splitlines()[1].split()[:2] == ["copy", "float32"]
+
+
+# ---- matrix products ----
+
+
+def _products_row(**values):
+    row = {"product": "linear", "dtype": "bfloat16", "shape": [8, 8, 8, 1], "epilogue": "bias", "work": 512}
+    return row | {"cublas error": 1e-3, "cublaslt error": 1e-3} | values
+
+
+def test_products_that_are_wrong_fail_the_report(gpu_report):
+    good, bad = _products_row(), _products_row(**{"cublaslt error": 0.02})
+    assert gpu_report.failures([good]) == []
+    (text,) = gpu_report.failures([good, bad])
+    assert text == "linear bfloat16 [8, 8, 8, 1]: error of cublaslt 0.02, of cublas 0.001"
+
+
+@pytest.mark.parametrize(
+    "ratios, least",
+    [((1.1, 1.2, 1.3), 1), ((0.9, 1.2, 1.3), 2), ((1.5, 1.02, 1.03), 3), ((1.5, 1.5, 1.0), None)],
+)
+def test_the_table_is_proposed_from_measured_gains(gpu_report, ratios, least):
+    rows = [_products_row(work=i + 1, **{"cublas / cublaslt": r}) for i, r in enumerate(ratios)]
+    expected = f'Choice("cublaslt", (90, 91), ("bfloat16",), ("bias",), {least}, "ci/gpu_check, NVIDIA H200")'
+    propose = gpu_report.gpu_products.proposals
+    assert propose(rows, "NVIDIA H200", 90) == ([expected] if least else [])
+    assert propose([*rows, _products_row(error="refused")], "NVIDIA H200", 90) == []
+
+
+def test_products_run_on_the_simulated_device(tmp_path):
+    environment = dict(os.environ) | {"LUCID_CUDA": "sim", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "benchmarks/gpu_report.py", "products", "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "simulated_products.json").read_text())["rows"]
+    assert {row["epilogue"] for row in rows} == {"", "bias", "relu_bias", "gelu_bias", "bgrad"}
+    assert all(row["cublaslt us"] is None and row["cublaslt error"] < 0.01 for row in rows)
+    assert "simulated: no timing" in done.stdout

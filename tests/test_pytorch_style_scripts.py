@@ -91,20 +91,7 @@ NAMES = """
     utils.data.distributed.DistributedSampler utils.data.RandomSampler utils.data.Subset
     utils.tensorboard.SummaryWriter var view_as_real where zeros zeros_like
 """.split()  # noqa: SIM905
-MISSING = {
-    *("backends.cudnn.allow_tf32", "backends.cudnn.benchmark", "backends.cudnn.deterministic"),
-    "backends.mps.is_available",
-    *("distributed.ReduceOp.SUM", "distributed.all_reduce", "distributed.destroy_process_group"),
-    "distributed.init_process_group",
-    *("multiprocessing.Process", "multiprocessing.set_start_method", "multiprocessing.spawn"),
-    *("nn.DataParallel", "nn.parallel.DistributedDataParallel", "nn.parallel.data_parallel"),
-    *("nn.init.constant", "nn.init.kaiming_normal", "nn.init.normal"),  # deprecated in PyTorch
-    "nn.utils.parametrize.register_parametrization",
-    *("profiler.ProfilerActivity.CPU", "profiler.ProfilerActivity.CUDA"),
-    *("profiler.schedule", "profiler.tensorboard_trace_handler"),
-    "serialization.safe_globals",
-    *("utils._pytree.tree_flatten", "utils._pytree.tree_unflatten"),
-}
+MISSING: set[str] = set()
 
 
 def find(name):

@@ -59,4 +59,4 @@ if TYPE_CHECKING:
     lucid.no_such_function(1)  # type: ignore[attr-defined]
     lucid.zeros(2).no_such_method()  # type: ignore[attr-defined]
     lucid.unsqueeze(lucid.zeros(2), dim="0")  # type: ignore[arg-type]
-    lucid.zeros(2).tanh(1)  # type: ignore[call-arg]
+    lucid.zeros(2).tanh(1)  # type: ignore[call-arg, arg-type]

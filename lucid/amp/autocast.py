@@ -122,13 +122,13 @@ def _in_dtype(out: Any, dtype: Any) -> Any:
 
 
 class autocast:
-    """A context manager or decorator: ops inside run in float16 or bfloat16, float32, or as they are, by
-    policy.py.
+    """A context manager or decorator: ops inside run in float16 or bfloat16, float32, or as they are.
 
-    device_type: "cuda" or "cpu"; tensors of other devices are left alone. dtype: float16 on CUDA and bfloat16
-    on the CPU when None. enabled=False: the region is as if there were no autocast outside it either.
-    cache_enabled: a float32 weight is cast once per outermost region, not at each use. Backward runs outside:
-    each gradient has the dtype of its forward value. Regions nest; each thread has its own.
+    Which ops do what stands in policy.py. device_type: "cuda" or "cpu"; tensors of other devices are left
+    alone. dtype: float16 on CUDA and bfloat16 on the CPU when None. enabled=False: the region is as if there
+    were no autocast outside it either. cache_enabled: a float32 weight is cast once per outermost region, not
+    at each use. Backward runs outside: each gradient has the dtype of its forward value. Regions nest; each
+    thread has its own.
 
     >>> import lucid
     >>> x, w = lucid.ones(2, 3), lucid.ones(4, 3, requires_grad=True)
@@ -200,19 +200,30 @@ def _region(device_type: str | None) -> _Handler | None:
 def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Whether ops of this thread are inside a region for `device_type` (any device when None).
 
-    >>> with autocast("cpu"):
-    ...     is_autocast_enabled("cpu"), is_autocast_enabled("cuda")
+    >>> import lucid
+    >>> with lucid.amp.autocast("cpu"):
+    ...     lucid.amp.is_autocast_enabled("cpu"), lucid.amp.is_autocast_enabled("cuda")
     (True, False)
     """
     return _region(device_type) is not None
 
 
 def get_autocast_dtype(device_type: str) -> Any:
-    """The dtype of the region for `device_type`, or the one that a region would have by default."""
+    """The dtype of the region for `device_type`, or the one that a region would have by default.
+
+    >>> import lucid
+    >>> lucid.amp.get_autocast_dtype("cpu")
+    dtype(bfloat16)
+    """
     region = _region(device_type)
     return _DEFAULT[device_type] if region is None else region.dtype
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether `autocast(device_type)` means something: for "cpu" and "cuda"."""
+    """Whether `autocast(device_type)` means something: for "cpu" and "cuda".
+
+    >>> import lucid
+    >>> lucid.amp.is_autocast_available("cpu")
+    True
+    """
     return device_type in _DEFAULT

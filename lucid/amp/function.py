@@ -23,13 +23,17 @@ def custom_fwd(
     >>> import lucid
     >>> class Scale(lucid.autograd.Function):
     ...     @staticmethod
-    ...     @custom_fwd(device_type="cpu", cast_inputs=lucid.float32)
+    ...     @lucid.amp.custom_fwd(device_type="cpu", cast_inputs=lucid.float32)
     ...     def forward(ctx, x):
     ...         return x * 2
     ...     @staticmethod
-    ...     @custom_bwd(device_type="cpu")
+    ...     @lucid.amp.custom_bwd(device_type="cpu")
     ...     def backward(ctx, g):
     ...         return g * 2
+    >>> with lucid.amp.autocast("cpu", dtype=lucid.bfloat16):
+    ...     y = Scale.apply(lucid.ones(2, dtype=lucid.bfloat16))
+    >>> y.dtype.name
+    'float32'
     """
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
@@ -49,8 +53,24 @@ def custom_fwd(
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str = "cuda") -> Any:
-    """`backward` of a Function whose forward has `custom_fwd`: it runs under autocast exactly when forward
-    did.
+    """`backward` of a Function whose forward has `custom_fwd`.
+
+    It runs under autocast exactly when forward did.
+
+    >>> import lucid
+    >>> class Double(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     @lucid.amp.custom_fwd(device_type="cpu")
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...     @staticmethod
+    ...     @lucid.amp.custom_bwd(device_type="cpu")
+    ...     def backward(ctx, g):
+    ...         return g * 2
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> Double.apply(x).backward()
+    >>> x.grad
+    tensor([2.])
     """
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)

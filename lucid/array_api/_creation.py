@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..functional import convert as _v
 from ..functional import creation as _c
 from ..functional import join as _j
 from ..storage.dtype import as_dtype, get_default_dtype
@@ -33,9 +34,9 @@ __all__ = [
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """`obj` (numbers, nested sequences, arrays) as a tensor; copied only where needed, or as `copy` says."""
     if copy and isinstance(obj, Tensor):
-        out = _c.as_tensor(obj, dtype, device)
+        out = _v.as_tensor(obj, dtype, device)
         return out.clone() if out is obj else out
-    return _c.asarray(obj, dtype=dtype, device=device, copy=copy)
+    return _v.asarray(obj, dtype=dtype, device=device, copy=copy)
 
 
 def arange(
@@ -136,7 +137,7 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor on the memory of `x`, an object with `__dlpack__`; a copy on another device or with `copy`."""
-    out = _c.from_dlpack(x)
+    out = _v.from_dlpack(x)
     moved = out if device is None else out.to(device)
     if copy is False and moved is not out:
         raise ValueError(f"from_dlpack: copy=False, but {out.device} to {moved.device} needs a copy")

@@ -46,10 +46,13 @@ KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"] + KINDS["complex f
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether `dtype` is of a kind: a dtype, "bool", "signed integer", "unsigned integer", "integral",
-    "real floating", "complex floating", "numeric", or a tuple of these.
+    """Whether `dtype` is of a kind, or of one in a tuple of kinds.
 
-    >>> isdtype(float32, ("integral", "real floating"))
+    A kind is a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex
+    floating" or "numeric".
+
+    >>> import lucid
+    >>> lucid.array_api.isdtype(lucid.float32, ("integral", "real floating"))
     True
     """
     if isinstance(kind, tuple):
@@ -64,7 +67,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype of an operation on tensors, dtypes and Python numbers. Numbers never widen within their kind.
 
-    >>> result_type(int8, uint8, 3).name
+    >>> import lucid
+    >>> lucid.array_api.result_type(lucid.int8, lucid.uint8, 3).name
     'int16'
     """
     numbers = [v for v in arrays_and_dtypes if isinstance(v, _NUMBERS)]

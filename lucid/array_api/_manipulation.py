@@ -9,6 +9,7 @@ from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
 from ..functional import index as _i
 from ..functional import join as _j
+from ..functional import order as _o
 from ..functional import shape as _s
 from ..ops.common import normalize_dim
 from ..tensor import Tensor, tensor
@@ -146,7 +147,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
     """Where elements of `x2` would be inserted into the sorted vector `x1`."""
     x1, x2 = together(x1, x2)
-    return _i.searchsorted(x1, x2, side=side, right=side == "right", sorter=sorter)
+    return _o.searchsorted(x1, x2, side=side, right=side == "right", sorter=sorter)
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
+from ..functional import calculus as _calculus
 from ..functional import reduce as _r
 from ..functional.creation import ones, zeros
 from ..ops.common import normalize_dim, normalize_dims
@@ -176,7 +177,7 @@ def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """n-th differences of neighbours along `axis`."""
-    return _r.diff(x, n, axis, prepend, append)
+    return _calculus.diff(x, n, axis, prepend, append)
 
 
 # ---- order and sets ----

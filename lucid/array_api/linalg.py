@@ -168,8 +168,9 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The pseudo-inverse; singular values up to rtol (a number, or one per matrix)
-    times the largest count as 0.
+    """The pseudo-inverse.
+
+    Singular values up to rtol (a number, or one per matrix) times the largest count as 0.
     """
     if not isinstance(rtol, Tensor) or not rtol.ndim:
         return _l.pinv(x, rtol=rtol)

@@ -43,10 +43,19 @@ class _Watch:
 
 
 class detect_anomaly:
-    """A context manager under which a NaN in a gradient raises, naming the operation and
-    where it was recorded.
+    """A context manager under which a NaN in a gradient raises an error that names its operation.
 
-    Slow (a stack and a check per operation): for finding a fault, not for training.
+        And where it was recorded. Slow (a stack and a check per operation): for finding a fault, not for
+        training.
+
+    >>> import lucid
+    >>> x = lucid.tensor([2.0], requires_grad=True)
+    >>> with lucid.autograd.detect_anomaly():
+    ...     try:
+    ...         (x * lucid.tensor([lucid.nan])).backward()
+    ...     except lucid.errors.LucidError as error:
+    ...         print(str(error)[:40])
+    MulBackward: its gradient 0 contains NaN
     """
 
     def __init__(self, check_nan: bool = True) -> None:
@@ -62,7 +71,11 @@ class detect_anomaly:
 
 
 class set_detect_anomaly(detect_anomaly):
-    """`detect_anomaly` as a switch: `set_detect_anomaly(True)`."""
+    """`detect_anomaly` as a switch: `set_detect_anomaly(True)`.
+
+    >>> import lucid
+    >>> switch = lucid.autograd.set_detect_anomaly(False)
+    """
 
     def __init__(self, mode_: bool, check_nan: bool = True) -> None:
         super().__init__()

@@ -165,6 +165,7 @@ def checkpoint(
     Raises SavedValueError in backward when an argument was changed in place since, GradError when the second
     run differs.
 
+    >>> from lucid.utils.checkpoint import checkpoint
     >>> import lucid
     >>> w = lucid.tensor([1.0, 2.0], requires_grad=True)
     >>> checkpoint(lambda x: (x * w).exp().sum(), lucid.ones(2)).backward()
@@ -222,10 +223,16 @@ def checkpoint_sequential(
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
 ) -> Any:
-    """The result of `functions` (a Sequential, or a list of functions) one after the other, in `segments`
-    checkpointed parts.
+    """The result of `functions` one after the other, in `segments` checkpointed parts.
 
-    The last part is run as usual: its values are needed first.
+    functions: a Sequential, or a list of functions. The last part is run as usual: its values are needed
+    first.
+
+    >>> from lucid.utils.checkpoint import checkpoint_sequential
+    >>> import lucid
+    >>> layers = [lucid.tanh, lucid.exp, lucid.tanh]
+    >>> checkpoint_sequential(layers, 2, lucid.zeros(2))
+    tensor([0.7616, 0.7616])
     """
     steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
     if not 1 <= segments <= len(steps):

@@ -7,7 +7,8 @@ state is on the caller's stack.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any
 
@@ -24,10 +25,39 @@ _by_sequence_nr = attrgetter("sequence_nr")
 # {node: group that runs in its place} or None. The order itself stays; nodes that a group absorbs are
 # reached by no gradient.
 PASSES: list[Any] = []
+# What `queue_callback` has queued in this thread; None between passes that queue nothing.
+_callbacks: ContextVar[list[Callable[[bool], None]] | None] = ContextVar("lucid_callbacks", default=None)
+
+
+def queue_callback(callback: Callable[[bool], None]) -> None:
+    """Nothing; to be called by a hook of a leaf: `callback(True)` runs once all `.grad`s of the backward pass
+    under way are written, `callback(False)` if the pass ends by an exception.
+    """
+    found = _callbacks.get()
+    if found is None:
+        _callbacks.set([callback])
+    else:
+        found.append(callback)
+
+
+def _run_callbacks(done: bool) -> None:
+    found = _callbacks.get()
+    if found is not None:
+        _callbacks.set(None)
+        for callback in found:
+            callback(done)
 
 
 class Engine:
-    """Walks the recorded graph backwards. Stateless; never instantiated."""
+    """Walks the recorded graph backwards. Stateless; never instantiated.
+
+    `Engine.backward` writes the `.grad` of leaves, `Engine.grad` returns gradients of named inputs.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> lucid.autograd.Engine.grad((x * x).sum(), None, [x])
+    [tensor([2., 4.])]
+    """
 
     def __new__(cls) -> Engine:
         raise TypeError(
@@ -243,8 +273,13 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
                     root.edge = FREED
         if request is None:
             del pending
-            for node, box in arrivals:
-                node.write(box, create)
+            try:
+                for node, box in arrivals:
+                    node.write(box, create)
+            except BaseException:
+                _run_callbacks(False)
+                raise
+            _run_callbacks(True)
             return None
         return _results(inputs, wanted or {}, captured, create)
     finally:

@@ -192,15 +192,14 @@ class FunctionNode(Node):
 
 
 class Function:
-    """Base class of a user's own differentiable function: static `forward(ctx, *args)` and `backward(ctx,
-    *grads)`, called by `apply`.
+    """Base class of a user's own differentiable function.
 
-    backward returns one gradient per positional argument of forward (None for those that are no
-    tensors). With `create_graph=True` backward is itself recorded, so double backward works when it
-    is made of lucid operations.
+    Static `forward(ctx, *args)` and `backward(ctx, *grads)`, called by `apply`. backward returns one gradient
+    per positional argument of forward (None for those that are no tensors). With `create_graph=True` backward
+    is itself recorded, so double backward works when it is made of lucid operations.
 
     >>> import lucid
-    >>> class Cube(Function):
+    >>> class Cube(lucid.autograd.Function):
     ...     @staticmethod
     ...     def forward(ctx, x):
     ...         ctx.save_for_backward(x)
@@ -289,7 +288,24 @@ class Function:
 
 
 def once_differentiable(backward: Any) -> Any:
-    """A decorator for a backward whose result must not be differentiated again: it runs without recording."""
+    """A decorator for a backward whose result must not be differentiated again: it runs without recording.
+
+    Differentiating it all the same raises GradError.
+
+    >>> import lucid
+    >>> class Double(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...     @staticmethod
+    ...     @lucid.autograd.once_differentiable
+    ...     def backward(ctx, g):
+    ...         return g * 2
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> Double.apply(x).backward()
+    >>> x.grad
+    tensor([2.])
+    """
 
     def wrapped(ctx: Any, *grads: Any) -> Any:
         with no_grad():

@@ -22,6 +22,12 @@ def backward(
     """Nothing; writes the gradients of several roots into the `.grad` of the leaves below them, in one pass.
 
     inputs: only these leaves (or interior tensors) get a `.grad`.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> lucid.autograd.backward([x * 2, x * 3])
+    >>> x.grad
+    tensor([5.])
     """
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
@@ -51,7 +57,7 @@ def grad(
 
     >>> import lucid
     >>> x = lucid.tensor(3.0, requires_grad=True)
-    >>> grad(x ** 2, x)
+    >>> lucid.autograd.grad(x ** 2, x)
     (tensor(6.),)
     """
     if is_grads_batched:
@@ -78,7 +84,12 @@ def _inputs(inputs: Any) -> tuple[tuple[Any, ...], bool]:
 def vjp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), product of `v` with the Jacobian)."""
+    """(func(*inputs), product of `v` with the Jacobian).
+
+    >>> import lucid
+    >>> lucid.autograd.functional.vjp(lambda x: x ** 2, lucid.tensor([1.0, 3.0]), lucid.tensor([1.0, 1.0]))
+    (tensor([1., 9.]), tensor([2., 6.]))
+    """
     with enable_grad():
         listed, single = _inputs(inputs)
         out = func(*listed)
@@ -93,8 +104,13 @@ def _detached(out: Any) -> Any:
 def jvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), Jacobian times `v`), by differentiating the vector-Jacobian product,
-    which is linear in its vector.
+    """(func(*inputs), Jacobian times `v`).
+
+    By differentiating the vector-Jacobian product, which is linear in its vector.
+
+    >>> import lucid
+    >>> lucid.autograd.functional.jvp(lambda x: x ** 2, lucid.tensor([1.0, 3.0]), lucid.tensor([1.0, 1.0]))
+    (tensor([1., 9.]), tensor([2., 6.]))
     """
     with enable_grad():
         listed, _ = _inputs(inputs)
@@ -124,7 +140,13 @@ def jacobian(
     strict: bool = False,
     vectorize: bool = False,
 ) -> Any:
-    """The Jacobian of `func`: for each output and input a tensor of shape output.shape + input.shape."""
+    """The Jacobian of `func`: for each output and input a tensor of shape output.shape + input.shape.
+
+    >>> import lucid
+    >>> lucid.autograd.functional.jacobian(lambda x: x ** 2, lucid.tensor([1.0, 3.0]))
+    tensor([[2., 0.],
+            [0., 6.]])
+    """
     with enable_grad():
         listed, single = _inputs(inputs)
         out = func(*listed)
@@ -160,7 +182,13 @@ def jacobian(
 
 
 def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
-    """The Hessian of a scalar function of one tensor (or of several: a tuple of tuples)."""
+    """The Hessian of a scalar function of one tensor (or of several: a tuple of tuples).
+
+    >>> import lucid
+    >>> lucid.autograd.functional.hessian(lambda x: (x ** 3).sum(), lucid.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
     single = isinstance(inputs, TensorImpl)
 
     def gradient(*xs: Any) -> Any:
@@ -174,7 +202,13 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
 def hvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(*inputs), Hessian times `v`) for a scalar function."""
+    """(func(*inputs), Hessian times `v`) for a scalar function.
+
+    >>> import lucid
+    >>> f = lambda x: (x ** 3).sum()
+    >>> lucid.autograd.functional.hvp(f, lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 1.0]))
+    (tensor(9.), tensor([ 6., 12.]))
+    """
     with enable_grad():
         listed, single = _inputs(inputs)
         out = func(*listed)

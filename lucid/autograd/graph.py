@@ -10,12 +10,24 @@ from .node import AccumulateGrad, FuncOp, Port
 
 
 def nodes_of(root: TensorImpl) -> list[Any]:
-    """The nodes that a backward pass from `root` would run, in its order."""
+    """The nodes that a backward pass from `root` would run, in its order.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> [node.name() for node in lucid.autograd.graph.nodes_of((x * 2).exp())]
+    ['ExpBackward', 'MulBackward', 'AccumulateGrad']
+    """
     return [n for n in _collect([gradient_edge(root)]) if not isinstance(n, Port)]
 
 
 def saved_bytes(root: TensorImpl) -> int:
-    """Bytes of the arrays that the graph of `root` keeps for its backward pass, each counted once."""
+    """Bytes of the arrays that the graph of `root` keeps for its backward pass, each counted once.
+
+    >>> import lucid
+    >>> x = lucid.zeros(100, requires_grad=True)
+    >>> lucid.autograd.graph.saved_bytes(x.exp())    # the result, 100 float32
+    400
+    """
     seen: dict[int, int] = {}
     for n in nodes_of(root):
         if isinstance(n, FuncOp):
@@ -27,8 +39,14 @@ def saved_bytes(root: TensorImpl) -> int:
 
 
 def to_dot(root: TensorImpl) -> str:
-    """The graph of `root` in Graphviz' dot language: one box per node, labelled with its name and,
-    for leaves, their shape.
+    """The graph of `root` in Graphviz' dot language.
+
+    One box per node, labelled with its name and, for leaves, their shape.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> print(lucid.autograd.graph.to_dot(x.exp()).splitlines()[0])
+    digraph lucid {
     """
     order = nodes_of(root)
     number = {n: i for i, n in enumerate(order)}

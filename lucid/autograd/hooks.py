@@ -16,7 +16,15 @@ _next_id = itertools.count().__next__
 
 
 class RemovableHandle:
-    """Removes its hook: `handle.remove()`, or at the end of a `with` block."""
+    """Removes its hook: `handle.remove()`, or at the end of a `with` block.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> with x.register_hook(lambda grad: grad * 10):
+    ...     (x * 2).backward()
+    >>> x.grad
+    tensor([20.])
+    """
 
     __slots__ = ("_table", "id", "__weakref__")
 

@@ -74,7 +74,13 @@ class TensorImpl:
 
     @classmethod
     def from_storage(cls, storage: Storage | ViewStorage, edge: Node | None = None) -> Any:
-        """A tensor around a storage, made by `edge`."""
+        """A tensor around a storage, made by `edge`.
+
+        >>> import lucid
+        >>> x = lucid.zeros(2)
+        >>> lucid.Tensor.from_storage(x.storage).data_ptr() == x.data_ptr()
+        True
+        """
         t = cls.tensor_class.__new__(cls.tensor_class)
         t._storage, t.array, t.backend = storage, storage.array, storage.backend
         t.edge, t.requires_grad = edge, edge is not None
@@ -116,7 +122,13 @@ class TensorImpl:
         return self.storage.version
 
     def gradient_edge(self) -> Edge:
-        """The edge by which a gradient of this tensor enters the graph."""
+        """The edge by which a gradient of this tensor enters the graph.
+
+        >>> import lucid
+        >>> x = lucid.tensor([1.0], requires_grad=True)
+        >>> x.exp().gradient_edge().node.name()
+        'ExpBackward'
+        """
         edge = gradient_edge(self)
         return Edge(edge.node, edge.input_nr) if type(edge) is Port else Edge(edge, 0)
 
@@ -130,7 +142,13 @@ def leaf_edge(t: TensorImpl) -> AccumulateGrad:
 
 
 def gradient_edge(t: TensorImpl) -> Node:
-    """The node that takes a gradient of `t`; raises when `t` does not require grad."""
+    """The node that takes a gradient of `t`; raises when `t` does not require grad.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> lucid.autograd.graph.gradient_edge(x.exp()).name()
+    'ExpBackward'
+    """
     if not t.requires_grad:
         raise GradError(
             f"backward: expected a tensor that requires grad, got one ({describe(t)}) that does not and has "

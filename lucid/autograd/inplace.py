@@ -7,13 +7,14 @@ every other live view of the same memory, as in PyTorch.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import DtypeError, InplaceError, ShapeError
 from ..ops.registry import OPS
 from ..storage.dtype import category
-from ..storage.storage import Storage
+from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe
 from .mode import GRAD, mode
 from .node import FuncOp
@@ -28,8 +29,19 @@ def _root(x: Any) -> Any:
 
 def check_writable(x: Any, name: str) -> None:
     """Nothing; raises when an in-place operation `name` on `x` would make a gradient wrong."""
+    check_leaf(x, name)
+    array = x.storage.array
+    if array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+        raise InplaceError(
+            f"{name}: several elements of the tensor ({describe(x)}) share one place in memory (it was "
+            "expanded); clone() it before writing"
+        )
+
+
+def check_leaf(x: Any, name: str) -> None:
+    """Nothing; raises when `x` is a leaf that requires grad, or a view of one, and ops are recorded."""
     if mode.flags & GRAD and x.requires_grad:
-        if x.edge is None and x.base is None:
+        if x.edge is None:
             raise InplaceError(
                 f"{name}: a leaf that requires grad ({describe(x)}) cannot be changed in place while "
                 "operations are recorded; use the out-of-place form, or wrap the update in lucid.no_grad()"
@@ -41,12 +53,6 @@ def check_writable(x: Any, name: str) -> None:
                 "while operations are recorded; use the out-of-place form, clone() the leaf first, "
                 "or wrap the update in lucid.no_grad()"
             )
-    array = x.storage.array
-    if array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
-        raise InplaceError(
-            f"{name}: several elements of the tensor ({describe(x)}) share one place in memory (it was "
-            "expanded); clone() it before writing"
-        )
 
 
 def write(x: Any, value: Any, name: str) -> Any:
@@ -131,16 +137,43 @@ def rebase(x: Any, value: Any, name: str) -> None:
         if op is None:
             view.edge, view.requires_grad = root.edge, False
             continue
-        renewed = (
-            recorder(op)(parent, *statics)
-            if not _keyword_only(op)
-            else recorder(op)(parent, **dict(zip(op.statics, statics, strict=True)))
-        )
+        renewed = _viewed(parent, op, statics)
         view.edge, view.requires_grad = renewed.edge, renewed.requires_grad
 
 
-def _keyword_only(op: Any) -> bool:
-    return any(p.kind is p.KEYWORD_ONLY for p in op.parameters)
+def _viewed(x: Any, op: Any, statics: tuple[Any, ...]) -> Any:
+    if any(p.kind is p.KEYWORD_ONLY for p in op.parameters):
+        return recorder(op)(x, **dict(zip(op.statics, statics, strict=True)))
+    return recorder(op)(x, *statics)
+
+
+def change_shape(x: Any, op: str, *statics: Any) -> Any:
+    """`x` itself, which from now on is what the view `op` makes of it: `x.squeeze_()` and its like.
+
+    The memory stays where it is, and its version counts one write more, as in PyTorch. A hidden tensor takes
+    the place that `x` had: among the views of its memory, and as the base of views of `x`.
+    """
+    check_leaf(x, f"{op}_")
+    before = TensorImpl.from_storage(x.storage, x.edge)
+    before.requires_grad, before.accumulate, before.base = x.requires_grad, x.accumulate, x.base
+    after = _viewed(before, OPS[op], statics)
+    root = x.storage.root
+    root.version += 1
+    x.storage = ViewStorage(after.array, root)
+    if mode.flags & GRAD:
+        x.edge, x.requires_grad = after.edge, after.requires_grad
+    views = root.views or []
+    viewed = [v for v in (reference() for reference in views) if v is not None and v.base is not None]
+    if x.base is None and not any(v.base[0] is x for v in viewed):
+        return x
+    # In the list of views parents stand before their children.
+    root.views = [weakref.ref(before if v is x else v) for v in viewed if v is not after]
+    for view in viewed:
+        if view.base[0] is x:
+            view.base = (before, *view.base[1:])
+    x.base = (before, OPS[op], statics)
+    root.views.append(weakref.ref(x))
+    return x
 
 
 def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -151,8 +184,19 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         return write(x, function(x, *args, **kwargs), name)
 
     inplace.__name__ = inplace.__qualname__ = name
-    inplace.__doc__ = f"The tensor itself, after `{name.rstrip('_')}` was done in place."
+    inplace.__doc__ = document(name)
+    inplace.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature help() shows
     return inplace
 
 
-__all__ = ["NONE", "check_writable", "method", "rebase", "write"]
+def document(name: str) -> str:
+    """The docstring of the in-place form `name` of an op."""
+    own = name.rstrip("_")
+    return (
+        f"The tensor itself, after the result of `{own}` was written into it.\n\n"
+        f"Arguments as of `{own}`. Raises InplaceError for a leaf that requires grad while operations are\n"
+        "recorded, ShapeError or DtypeError for a result that does not fit."
+    )
+
+
+__all__ = ["NONE", "change_shape", "check_writable", "method", "rebase", "write"]

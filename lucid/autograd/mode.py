@@ -50,15 +50,21 @@ mode = Mode()
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations of this thread are recorded."""
+    """Whether operations of this thread are recorded.
+
+    >>> import lucid
+    >>> lucid.is_grad_enabled()
+    True
+    """
     return bool(mode.flags & GRAD)
 
 
 class set_grad_enabled:
     """A context manager, decorator or plain call that turns recording on or off in this thread.
 
-    >>> with set_grad_enabled(False):
-    ...     is_grad_enabled()
+    >>> import lucid
+    >>> with lucid.set_grad_enabled(False):
+    ...     lucid.is_grad_enabled()
     False
     """
 
@@ -110,7 +116,7 @@ class no_grad(_Switch):
 
     >>> import lucid
     >>> x = lucid.ones(2, requires_grad=True)
-    >>> with no_grad():
+    >>> with lucid.no_grad():
     ...     (x * 2).requires_grad
     False
     """
@@ -120,13 +126,27 @@ class no_grad(_Switch):
 
 
 class enable_grad(_Switch):
-    """A context manager or decorator under which operations are recorded, also inside `no_grad`."""
+    """A context manager or decorator under which operations are recorded, also inside `no_grad`.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> with lucid.no_grad(), lucid.enable_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    True
+    """
 
     __slots__ = ()
 
 
 class inference_mode(_Switch):
-    """`no_grad` under PyTorch's other name; `inference_mode(False)` changes nothing."""
+    """`no_grad` under PyTorch's other name; `inference_mode(False)` changes nothing.
+
+    >>> import lucid
+    >>> with lucid.inference_mode():
+    ...     lucid.is_grad_enabled()
+    False
+    """
 
     __slots__ = ("on",)
     enabled = False

@@ -21,7 +21,14 @@ next_sequence_nr = itertools.count().__next__
 
 
 class Edge(NamedTuple):
-    """Where a gradient goes: the node that takes it, and the number of that node's output it belongs to."""
+    """Where a gradient goes: the node that takes it, and the number of that node's output it belongs to.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> edge = x.exp().grad_fn.next_edges[0]
+    >>> edge.node.name(), edge.input_nr
+    ('AccumulateGrad', 0)
+    """
 
     node: Node
     input_nr: int = 0
@@ -34,9 +41,16 @@ class Node:
     edge; `apply_for_graph(g)` does the same with tensors, for `create_graph=True`. Among ready nodes the one
     with the highest `sequence_nr` runs first.
 
-    Inside, `edges` holds nodes: an edge to output 0 of a node is the node itself, to output i > 0 a
-    `Port`. Plain references keep a node at 4 containers (bench_overhead: bytes per node);
-    `next_edges` shows them as `Edge`s.
+    Inside, `edges` holds nodes: an edge to output 0 of a node is the node itself, to output i > 0 a `Port`.
+    Plain references keep a node at 4 containers (bench_overhead: bytes per node); `next_edges` shows them as
+    `Edge`s.
+
+    >>> import lucid
+    >>> class Halve(lucid.autograd.Node):
+    ...     def apply(self, g):
+    ...         return g * 0.5
+    >>> Halve().name()
+    'Halve'
     """
 
     __slots__ = ("sequence_nr", "edges", "hooks", "__weakref__")
@@ -168,6 +182,12 @@ class FuncOp(Node):
     version was 0, else a tuple.
     shapes: input shapes to which the gradients are summed, or None when nothing was broadcast. static: what
     else the formulas name.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> node = x.exp().grad_fn
+    >>> node.name(), isinstance(node, lucid.autograd.FuncOp)
+    ('ExpBackward', True)
     """
 
     __slots__ = ("plan", "saved", "versions", "shapes", "F", "static")
@@ -258,6 +278,11 @@ class AccumulateGrad(Node):
     """The terminal node of a leaf: writes what arrives into the leaf's `.grad`, once per backward call.
 
     The leaf holds its node; the node holds the leaf weakly, so that no cycle keeps a dropped leaf alive.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0], requires_grad=True)
+    >>> type(x.exp().grad_fn.next_edges[0].node).__name__
+    'AccumulateGrad'
     """
 
     __slots__ = ("reference", "backend", "dtype", "shape")

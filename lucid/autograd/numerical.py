@@ -62,7 +62,8 @@ def gradcheck(
     raise_exception=False).
 
     >>> import lucid
-    >>> gradcheck(lambda x: x.sin(), lucid.tensor([0.3, 1.0], dtype=lucid.float64, requires_grad=True))
+    >>> x = lucid.tensor([0.3, 1.0], dtype=lucid.float64, requires_grad=True)
+    >>> lucid.autograd.gradcheck(lambda x: x.sin(), x)
     True
     """
     listed = (inputs,) if isinstance(inputs, TensorImpl) else tuple(inputs)
@@ -133,6 +134,11 @@ def gradgradcheck(
     """True when the second derivatives of `func` agree with central differences of its first ones.
 
     Arguments as in `gradcheck`.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1.0, 2.0], dtype=lucid.float64, requires_grad=True)
+    >>> lucid.autograd.gradgradcheck(lambda x: x ** 3, (x,))
+    True
     """
     listed = (inputs,) if isinstance(inputs, TensorImpl) else tuple(inputs)
     rng = np.random.default_rng(seed + 1)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
+from ..ops.describe import listed
 from ..ops.registry import Op
 from ..storage.backend import backend_of
 from ..storage.dtype import category, get_default_dtype, of_number, result_type
@@ -84,13 +85,101 @@ def explained(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple
     names = op.tensors if not op.variadic else tuple(f"{op.tensors[0]}[{i}]" for i in range(len(tensors)))
     given = [f"{n}: {'None' if t is None else describe(t)}" for n, t in zip(names, tensors, strict=True)]
     given += [f"{n}={v!r}" for n, v in zip(op.statics, statics, strict=True) if v is not None]
-    kind = (
-        IndexRangeError
-        if isinstance(error, IndexError)
-        else DtypeError
-        if isinstance(error, TypeError)
-        else ShapeError
-        if isinstance(error, ValueError)
-        else LucidError
+    kind, what = _reason(op, error, tensors, statics)
+    return kind(f"{op.name}: {what} (got {', '.join(given)})")
+
+
+def _reason(
+    op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]
+) -> tuple[type[Exception], str]:
+    kinds = {IndexError: IndexRangeError, TypeError: DtypeError, ValueError: ShapeError}
+    kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), LucidError)
+    text = _unlike_annotations(op, statics)
+    if text is not None:
+        return DtypeError, text
+    if op.broadcast and kind in (DtypeError, ShapeError):
+        text = _unlike_dtypes(op, tensors, statics) if kind is DtypeError else _unlike_shapes(tensors)
+        if text is not None:
+            return kind, text
+    if str(error).startswith("Cannot cast"):
+        return kind, "the dtypes do not go together; convert them to one that the op takes"
+    if any(words in str(error) for words in _DIMENSIONS):
+        return ShapeError, "an argument has too few or too many dimensions"
+    return kind, str(error)
+
+
+# What Python and NumPy say when code that expects n dimensions meets another number of them.
+_DIMENSIONS = (
+    "tuple index out of range",
+    "too many indices for array",
+    "values to unpack",
+    "zip() argument",
+    "invalid index to scalar",
+    "for array of dimension",
+)
+
+
+# What a static argument of an annotation may be, and its name.
+_STATICS: dict[str, tuple[Any, str]] = {
+    "int": ((int, np.integer), "an integer"),
+    "float": ((int, float, complex, np.number), "a number"),
+    "str": (str, "a string"),
+}
+
+
+def _unlike_annotations(op: Op, statics: tuple[Any, ...]) -> str | None:
+    """Which static argument is not of its type, or None."""
+    values = dict(zip(op.statics, statics, strict=True))
+    for p in op.parameters:
+        kinds, word = _STATICS.get(str(p.annotation), (object, ""))
+        if p.name in values and not isinstance(values[p.name], kinds):
+            return f"{p.name} must be {word}, got {describe(values[p.name])}"
+    return None
+
+
+def _unlike_shapes(tensors: tuple[Any, ...]) -> str | None:
+    """Why the shapes do not broadcast, or None where they do."""
+    shapes = [t.storage.array.shape for t in tensors if t is not None]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        return (
+            f"shapes {listed(tuple(map(str, shapes)))} do not broadcast together: from the last dimension "
+            "on, sizes must be equal or 1"
+        )
+    return None
+
+
+# One dtype of each kind of numbers, and the kind's name.
+_KINDS = {"bool": "bools", "int64": "integers", "float32": "floating numbers", "complex64": "complex numbers"}
+
+
+def _unlike_dtypes(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> str | None:
+    """The kinds of numbers that a pointwise op takes, found by running it on one number of each kind; None
+    where those that came are among them.
+    """
+    came = [t.dtype for n, t in zip(op.tensors, tensors, strict=True) if t is not None and n not in op.mask]
+
+    def taken(dtype: Any) -> bool:
+        values = dict(zip(op.statics, statics, strict=True))
+        for n, t in zip(op.tensors, tensors, strict=True):
+            values[n] = None if t is None else np.ones(1, t.dtype if n in op.mask else dtype)
+        by_name = {p.name: values.pop(p.name) for p in op.parameters if p.kind is p.KEYWORD_ONLY}
+        cpu, args = backend_of("cpu"), [values[p.name] for p in op.parameters if p.name in values]
+        try:
+            cpu.quietly(getattr(cpu.F, op.name), *args, **by_name)
+        except Exception:
+            return False
+        return True
+
+    kinds = [word for dtype, word in _KINDS.items() if taken(np.dtype(dtype))]
+    if not kinds or all(map(taken, came)):
+        return None
+    got = max(came, key=category)
+    return f"expected {listed(tuple(kinds), 'or')}, got {got.name}; " + (
+        "take x.real or x.abs()"
+        if got.kind == "c" and "floating numbers" in kinds
+        else "convert with x.long()"
+        if "floating numbers" not in kinds or got.kind == "b"
+        else "convert with x.float()"
     )
-    return kind(f"{op.name}: {error} (got {', '.join(given)})")

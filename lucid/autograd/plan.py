@@ -72,7 +72,7 @@ class Plan:
                 n
                 for f in [
                     *self.formulas,
-                    *(f for table in fast.values() for f in table if set(f.targets) & set(wanted)),
+                    *(f for table in fast.values() for f in _needed(table, wanted)),
                 ]
                 for n in f.names
             ]
@@ -221,10 +221,25 @@ def _accelerated(op: Op) -> dict[str, list[Formula]]:
     return result
 
 
+def _needed(fast: list[Formula], wanted: list[str]) -> list[Formula]:
+    """The accelerated formulas for some inputs: a shared one only where no smaller one gives as much, since
+    it may name more saved values.
+    """
+    chosen: list[Formula] = []
+    open_ = set(wanted)
+    for formula in sorted(fast, key=lambda f: -len(f.targets)):
+        mine = open_.intersection(formula.targets)
+        smaller = (f for f in fast if len(f.targets) < len(formula.targets))
+        if mine and not any(mine <= set(f.targets) for f in smaller):
+            chosen.append(formula)
+            open_ -= mine
+    return chosen
+
+
 def _choose(generic: list[Formula], fast: list[Formula], wanted: list[str]) -> list[Formula]:
     """The formulas of one device: accelerated ones for the inputs that have them, generic ones for the rest.
     """
-    chosen = [f for f in fast if set(f.targets) & set(wanted)]
+    chosen = _needed(fast, wanted)
     covered = {t for f in chosen for t in f.targets}
     for formula in generic:
         if not set(formula.targets) & set(wanted) <= covered:

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, ShapeError
+from ..ops.describe import document
 from ..ops.registry import OPS, Op
 from ..storage.backend import backend_of
 from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
+from ..storage.numpy_backend import NumpyBackend, is_busy
 from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe, leaf_edge, rebuild
 from .mode import ANOMALY, GRAD, INTERCEPT, get_flags, mode
@@ -44,7 +46,7 @@ def recorder(op: Op) -> Any:
     """The public function of an op: runs it on tensors and records it."""
     if op.record is None:
         op.record = _composite(op) if op.composite else _generate(op)
-        op.record.__doc__, op.record.__module__ = op.doc, "lucid"
+        op.record.__doc__, op.record.__module__ = document(op), "lucid"
         op.record.__qualname__ = op.record.__name__ = op.name
     return op.record
 
@@ -198,16 +200,32 @@ def _differ(op: Op, tensors: tuple[Any, ...]) -> bool:
 
 def _run_raw(op: Op, backend: Any, storages: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
     if op.variadic:
-        return getattr(backend.F, op.name)(
-            *[s.array for s in storages], **dict(zip(op.statics, statics, strict=True))
+        return backend.quietly(
+            getattr(backend.F, op.name),
+            *[s.array for s in storages],
+            **dict(zip(op.statics, statics, strict=True)),
         )
     values = dict(zip(op.tensors, (s.array for s in storages), strict=True)) | dict(
         zip(op.statics, statics, strict=True)
     )
     args = [values[p.name] for p in op.parameters if p.kind is not p.KEYWORD_ONLY]
-    return getattr(backend.F, op.name)(
-        *args, **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY}
+    return backend.quietly(
+        getattr(backend.F, op.name),
+        *args,
+        **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY},
     )
+
+
+def failed(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    """The raw result of an op whose forward raised `error`: run again where another thread was in the way,
+    else the error is raised in the op's words.
+    """
+    if not is_busy(error):
+        raise explained(op, error, tensors, statics) from error
+    try:
+        return _run_raw(op, CPU, tuple(NONE if t is None else t.storage for t in tensors), statics)
+    except Exception as other:
+        raise explained(op, other, tensors, statics) from other
 
 
 def _output(op: Op, array: Any, tensors: tuple[Any, ...], statics: tuple[Any, ...], backend: Any) -> Any:
@@ -322,7 +340,13 @@ def intercepted(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...], flag
 
 
 PARAMETER: list[Any] = [None]  # the Parameter class, once lucid.tensor has made it
-CPU = backend_of("cpu")
+def _written(*args: Any) -> Any:
+    from .out import written  # which itself needs the in-place checks, and they the recorder
+
+    return written(*args)
+
+
+CPU: NumpyBackend = backend_of("cpu")  # type: ignore[assignment]
 _SCOPE: dict[str, Any] = {
     "get_flags": get_flags,
     "Storage": Storage,
@@ -346,6 +370,8 @@ _SCOPE: dict[str, Any] = {
     "C64": complex64,
     "C128": complex128,
     "BF16": bfloat16,
-    "explained": explained,
+    "failed": failed,
+    "written": _written,
+    "run_quiet": CPU.run,
     "note_view": note_view,
 }

@@ -24,10 +24,13 @@ def backend(place: Any = None) -> Any:
 
 
 def is_available() -> bool:
-    """Whether a CUDA device can be used here: driver, GPU, CuPy and NVRTC are there, or LUCID_CUDA=sim
-    simulates one.
+    """Whether a CUDA device can be used here.
 
-    `lucid.tensor(0., device="cuda")` raises an error that says what is missing.
+    Driver, GPU, CuPy and NVRTC are there, or LUCID_CUDA=sim simulates one. `lucid.tensor(0., device="cuda")`
+    raises an error that says what is missing.
+
+    >>> import lucid
+    >>> device = "cuda" if lucid.cuda.is_available() else "cpu"
     """
     try:
         backend()
@@ -37,24 +40,45 @@ def is_available() -> bool:
 
 
 def is_simulated() -> bool:
-    """Whether device "cuda" is the simulated one (LUCID_CUDA=sim): right values, no figure of which says
-    anything about a GPU.
+    """Whether device "cuda" is the simulated one (LUCID_CUDA=sim).
+
+    It gives right values, and no figure that says anything about a GPU.
+
+    >>> import lucid
+    >>> figures_mean_something = lucid.cuda.is_available() and not lucid.cuda.is_simulated()
     """
     return os.environ.get("LUCID_CUDA", "").lower() == "sim"
 
 
 def device_count() -> int:
-    """The number of CUDA devices, 0 when none can be used."""
+    """The number of CUDA devices, 0 when none can be used.
+
+    >>> import lucid
+    >>> (lucid.cuda.device_count() > 0) == lucid.cuda.is_available()
+    True
+    """
     return int(backend().xp.cuda.runtime.getDeviceCount()) if is_available() else 0
 
 
 def current_device() -> int:
-    """The index of this thread's current device."""
+    """The index of this thread's current device. Raises DeviceError without a device.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     index = lucid.cuda.current_device()
+    """
     return int(backend().index)
 
 
 def set_device(device: Any) -> None:
-    """Nothing; `device` is this thread's current one, which "cuda" without an index names."""
+    """Nothing; `device` is this thread's current one, which "cuda" without an index names.
+
+    Raises DeviceError for a device that is not there.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     lucid.cuda.set_device(0)
+    """
     chosen = backend(device)
     chosen.xp.cuda.Device(chosen.index).use()
 
@@ -81,7 +105,12 @@ class device:
 
 
 class device_of(device):
-    """A context in which the device of a tensor is the current one; a CPU tensor changes nothing."""
+    """A context in which the device of a tensor is the current one; a CPU tensor changes nothing.
+
+    >>> import lucid
+    >>> with lucid.cuda.device_of(lucid.zeros(2)):
+    ...     pass
+    """
 
     def __init__(self, x: Any) -> None:
         super().__init__(x.device if x.device.type == "cuda" else None)
@@ -89,7 +118,12 @@ class device_of(device):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What the driver says about a device. Sizes in bytes."""
+    """What the driver says about a device. Sizes in bytes. Made by `get_device_properties`.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     gigabytes = lucid.cuda.get_device_properties().total_memory / 1e9
+    """
 
     name: str
     major: int
@@ -123,43 +157,77 @@ _FIELDS = {
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """Name, compute capability, memory, multiprocessors, ... of a device."""
+    """Name, compute capability, memory, multiprocessors, ... of a device.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     processors = lucid.cuda.get_device_properties().multi_processor_count
+    """
     found = backend(device).properties()
     return DeviceProperties(**{ours: found.get(theirs, 0) for ours, theirs in _FIELDS.items()})
 
 
 def get_device_name(device: Any = None) -> str:
-    """The name of a device ("NVIDIA H200"); the simulated one calls itself "simulated CUDA device (CPU)"."""
+    """The name of a device ("NVIDIA H200"); the simulated one calls itself "simulated CUDA device (CPU)".
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     name = lucid.cuda.get_device_name()
+    """
     return str(backend(device).properties()["name"])
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """The compute capability (major, minor)."""
+    """The compute capability (major, minor).
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     major, minor = lucid.cuda.get_device_capability()
+    """
     found = backend(device).properties()
     return int(found["major"]), int(found["minor"])
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether bfloat16 runs on the current device: natively from compute capability 8.0 on, else (emulated)
-    slowly.
+    """Whether bfloat16 runs on the current device.
+
+    Natively from compute capability 8.0 on, else (emulated) slowly.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     dtype = lucid.bfloat16 if lucid.cuda.is_bf16_supported(False) else lucid.float16
     """
     return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Whether one device reads the memory of another directly; copies between others go through the host."""
+    """Whether one device reads the memory of another directly; copies between others go through the host.
+
+    >>> import lucid
+    >>> if lucid.cuda.device_count() > 1:
+    ...     direct = lucid.cuda.can_device_access_peer(0, 1)
+    """
     one, other = backend(device), backend(peer_device)
     return bool(one.xp.cuda.runtime.deviceCanAccessPeer(one.index, other.index))
 
 
 def synchronize(device: Any = None) -> None:
-    """Nothing; returns when all work queued on the device has finished."""
+    """Nothing; returns when all work queued on the device has finished.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     lucid.cuda.synchronize()
+    """
     backend(device).synchronize()
 
 
 def manual_seed(seed: int) -> None:
-    """Nothing; the current device's default generator starts at the stream of `seed`. Without a device it
-    does nothing but check the seed.
+    """Nothing; the current device's default generator starts at the stream of `seed`.
+
+    Without a device it does nothing but check the seed.
+
+    >>> import lucid
+    >>> lucid.cuda.manual_seed(7)
     """
     _checked_seed(seed)
     if is_available():
@@ -167,8 +235,12 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Nothing; the default generators of all CUDA devices start at the stream of `seed`. `lucid.manual_seed`
-    seeds the CPU too.
+    """Nothing; the default generators of all CUDA devices start at the stream of `seed`.
+
+    `lucid.manual_seed` seeds the CPU too.
+
+    >>> import lucid
+    >>> lucid.cuda.manual_seed_all(7)
     """
     _checked_seed(seed)
     for index in range(device_count()):
@@ -176,15 +248,30 @@ def manual_seed_all(seed: int) -> None:
 
 
 def get_rng_state(device: Any = None) -> tuple[int, int]:
-    """(seed, offset) of a device's default generator."""
+    """(seed, offset) of a device's default generator.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     seed, offset = lucid.cuda.get_rng_state()
+    """
     return default_generator(backend(device)).get_state()
 
 
 def set_rng_state(state: tuple[int, int], device: Any = None) -> None:
-    """Nothing; a device's default generator goes on from `state`."""
+    """Nothing; a device's default generator goes on from `state`.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     lucid.cuda.set_rng_state(lucid.cuda.get_rng_state())
+    """
     default_generator(backend(device)).set_state(state)
 
 
 def initial_seed() -> int:
-    """The seed of the current device's default generator."""
+    """The seed of the current device's default generator.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     seed = lucid.cuda.initial_seed()
+    """
     return default_generator(backend()).initial_seed()

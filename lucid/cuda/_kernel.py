@@ -32,14 +32,13 @@ def kernel(
     options: tuple[str, ...] = (),
     samples: tuple[Sample, ...] = (),
 ) -> Kernel:
-    """An operation that launches a CUDA kernel, recorded like every other one: a `Kernel`, called with
-    tensors and numbers.
+    """An operation that launches a CUDA kernel, recorded like every other one: a `Kernel`.
 
-    What the kernel takes is read from its own parameter list: `const T* x` is an input tensor, `T* out` an
-    output, `T n` a number. T is scalar_t (the dtype of the first such input; the kernel is compiled once per
-    dtype), accum_t (float32 for 16-bit floats, else scalar_t), or a C type that fixes the dtype. float16 and
-    bfloat16 arrive as 16 bits: `#include "lucid.cuh"` for `up(x)` and `down(x)`, and for 128-bit accesses,
-    reductions and Philox.
+    It is called with tensors and numbers. What the kernel takes is read from its own parameter list: `const
+    T* x` is an input tensor, `T* out` an output, `T n` a number. T is scalar_t (the dtype of the first such
+    input; the kernel is compiled once per dtype), accum_t (float32 for 16-bit floats, else scalar_t), or a C
+    type that fixes the dtype. float16 and bfloat16 arrive as 16 bits: `#include "lucid.cuh"` for `up(x)` and
+    `down(x)`, and for 128-bit accesses, reductions and Philox.
 
     source: CUDA source, or the path of a .cu file. name: which kernel, when there are several. shapes: output
     -> function of inputs and numbers (by name) that gives its shape; default: the first input's. sizes:
@@ -101,7 +100,18 @@ def kernel(
 
 
 class Kernel:
-    """A CUDA kernel as an operation, made by `lucid.cuda.kernel`; `op` is its entry in the registry."""
+    """A CUDA kernel as an operation, made by `lucid.cuda.kernel`; `op` is its entry in the registry.
+
+    >>> import lucid
+    >>> source = '''extern "C" __global__ void twice(const scalar_t* x, scalar_t* out, long long n) {
+    ...   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    ...   if (i < n) out[i] = 2 * x[i];
+    ... }'''
+    >>> size = {"n": lambda x: x.size}
+    >>> twice = lucid.cuda.kernel(source, sizes=size, reference=lambda xp, x: 2 * x)
+    >>> twice(lucid.tensor([1.0, 2.0])), twice.op.name
+    (tensor([2., 4.]), 'twice')
+    """
 
     def __init__(
         self,

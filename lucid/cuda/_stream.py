@@ -9,12 +9,18 @@ from ._device import backend
 
 
 class Stream:
-    """A queue of work on a device. Work of different streams may overlap; order between them is made by
-    events.
+    """A queue of work on a device. Work of different streams may overlap; events order it.
 
     Usable in a `with` statement, where it is the current stream: every operation, transfer and kernel of this
     thread is queued on it. A backward pass runs on the stream that is current when it is called. `cupy` is
     CuPy's stream; memory that one stream frees is reused on that stream only.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     side = lucid.cuda.Stream()
+    ...     with lucid.cuda.stream(side):
+    ...         x = lucid.ones(3, device="cuda") * 2
+    ...     side.synchronize()
     """
 
     def __init__(self, device: Any = None, priority: int = 0, *, cupy: Any = None) -> None:
@@ -84,7 +90,12 @@ class _Handle:
 
 
 class ExternalStream(Stream):
-    """A stream that another library made, by its cudaStream_t; it must outlive this object."""
+    """A stream that another library made, by its cudaStream_t; it must outlive this object.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     null = lucid.cuda.ExternalStream(0)    # the default stream's number
+    """
 
     def __init__(self, stream_ptr: int, device: Any = None) -> None:
         chosen = backend(device)
@@ -93,8 +104,16 @@ class ExternalStream(Stream):
 
 
 class Event:
-    """A point in the work of a stream. enable_timing: keep its time, for `elapsed_time`. blocking: let the
-    waiting thread sleep.
+    """A point in the work of a stream.
+
+    enable_timing: keep its time, for `elapsed_time` (milliseconds). blocking: let the waiting thread sleep.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     start, end = (lucid.cuda.Event(enable_timing=True) for _ in range(2))
+    ...     start.record(); x = lucid.ones(3, device="cuda") * 2; end.record()
+    ...     end.synchronize()
+    ...     milliseconds = start.elapsed_time(end)
     """
 
     def __init__(
@@ -139,20 +158,35 @@ class Event:
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream on which this thread's work is queued."""
+    """The stream on which this thread's work is queued.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     stream = lucid.cuda.current_stream()
+    """
     chosen = backend(device)
     with chosen.guard():
         return Stream(chosen.device, cupy=chosen.xp.cuda.get_current_stream())
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The device's null stream, which is current until another is chosen."""
+    """The device's null stream, which is current until another is chosen.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     stream = lucid.cuda.default_stream()
+    """
     chosen = backend(device)
     return Stream(chosen.device, cupy=chosen.xp.cuda.Stream.null)
 
 
 def set_stream(stream: Stream) -> None:
-    """Nothing; `stream` is this thread's current stream."""
+    """Nothing; `stream` is this thread's current stream.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     lucid.cuda.set_stream(lucid.cuda.default_stream())
+    """
     stream.cupy.use()
 
 

@@ -26,7 +26,8 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     The arrays are the caller's own. Source: E. Alpaydin and C. Kaynak, Optical Recognition of
     Handwritten Digits, UCI Machine Learning Repository, 1998 (its test part; see digits/LICENSE.md).
 
-    >>> images, labels = digits()
+    >>> import lucid
+    >>> images, labels = lucid.datasets.digits()
     >>> images.shape, images.dtype.name, labels.shape, labels.dtype.name
     ((1797, 1, 8, 8), 'float32', (1797,), 'int64')
     """
@@ -43,7 +44,8 @@ def digits_split(seed: int = 0, test_fraction: float = 0.2) -> Split:
 
     Raises ValueError unless 0 < test_fraction < 1 leaves each digit at least one image in both parts.
 
-    >>> part = digits_split(seed=0)
+    >>> import lucid
+    >>> part = lucid.datasets.digits_split(seed=0)
     >>> part.train_images.shape, part.test_images.shape
     ((1438, 1, 8, 8), (359, 1, 8, 8))
     """

@@ -15,15 +15,26 @@ ARRAYS = (".npy",)
 
 
 class ImageFolder(Dataset):
-    """A dataset of (image, class number) from `root/<class>/<any depth>/<image>`; classes and files in
-    alphabetical order.
+    """A dataset of (image, class number) from `root/<class>/<any depth>/<image>`.
 
-    An image is float32 [C, H, W] from 0 to 1: mode "RGB" gives C = 3, "L" gives 1; resized to size = (H, W)
-    when given. `.npy` files ([H, W] or [H, W, C], uint8 or floating) are taken as they are. transform(image)
-    is applied last. Pictures need the pillow package.
+    Classes and files are in alphabetical order. An image is float32 [C, H, W] from 0 to 1: mode "RGB" gives C
+    = 3, "L" gives 1; resized to size = (H, W) when given. `.npy` files ([H, W] or [H, W, C], uint8 or
+    floating) are taken as they are. transform(image) is applied last. Pictures need the pillow package.
 
     Raises FileNotFoundError when there is no class folder or no image; ValueError naming the file that cannot
     be read.
+
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> import lucid
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for name in ("cat", "dog"):
+    ...         pathlib.Path(root, name).mkdir()
+    ...         np.save(pathlib.Path(root, name, "1.npy"), np.zeros((4, 6), "uint8"))
+    ...     data = lucid.datasets.ImageFolder(root, mode="L")
+    ...     image, label = data[1]
+    >>> len(data), image.shape, label
+    (2, (1, 4, 6), 1)
     """
 
     def __init__(

@@ -22,6 +22,14 @@ def read_idx(path: str | Path) -> np.ndarray:
     """The array in an IDX file, plain or gzipped.
 
     Raises FileNotFoundError, or ValueError that names the file and what is wrong with it.
+
+    >>> import tempfile
+    >>> import lucid
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     size = file.write(bytes([0, 0, 8, 1, 0, 0, 0, 2, 5, 7]))    # uint8, one dimension of 2
+    ...     file.flush()
+    ...     lucid.datasets.read_idx(file.name)
+    array([5, 7], dtype=uint8)
     """
     data = Path(path).read_bytes()
     if data[:2] == _GZIP:
@@ -46,11 +54,13 @@ def read_idx(path: str | Path) -> np.ndarray:
 
 
 def mnist(root: str | Path, train: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """(images float32 [n, 1, 28, 28] from 0 to 1, labels int64 [n]) of MNIST, or of a data set with its file
-    names.
+    """(images float32 [n, 1, 28, 28] from 0 to 1, labels int64 [n]) of MNIST, or of data with its file names.
 
     root: the folder with `train-images-idx3-ubyte` and its three fellows (`.gz` or not), or one that holds it
     as `raw` or `MNIST/raw`. Raises FileNotFoundError naming the missing file, ValueError for a damaged one.
+
+    >>> import lucid
+    >>> images, labels = lucid.datasets.mnist("data")  # doctest: +SKIP
     """
     part = "train" if train else "t10k"
     images = read_idx(_find(root, f"{part}-images-idx3-ubyte"))

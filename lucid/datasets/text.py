@@ -8,12 +8,12 @@ import numpy as np
 
 
 def python_topics() -> str:
-    """The texts of Python's `help()` topics in alphabetical order: about 460,000 characters, part of every
-    Python.
+    """The texts of Python's `help()` topics in alphabetical order: about 460,000 characters.
 
-    They differ a little from one Python version to the next. License: PSF.
+    Part of every Python; they differ a little from one version to the next. License: PSF.
 
-    >>> "if_stmt" in python_topics()
+    >>> import lucid
+    >>> "if_stmt" in lucid.datasets.python_topics()
     True
     """
     from pydoc_data.topics import topics
@@ -22,10 +22,12 @@ def python_topics() -> str:
 
 
 class Characters:
-    """The characters of a text as a vocabulary: `encode` gives numbers from 0 to len - 1, `decode` the text
-    again.
+    """The characters of a text as a vocabulary.
 
-    >>> vocabulary = Characters("hello")
+    `encode` gives numbers from 0 to len - 1, `decode` the text again.
+
+    >>> import lucid
+    >>> vocabulary = lucid.datasets.Characters("hello")
     >>> len(vocabulary), vocabulary.encode("hole").tolist(), vocabulary.decode([1, 0, 2])
     (4, [1, 3, 2, 0], 'hel')
     """
@@ -56,6 +58,11 @@ def text_split(
 
     text: Python's topics when None. Raises ValueError unless 0 < test_fraction < 1 leaves something in both
     parts.
+
+    >>> import lucid
+    >>> train, test, vocabulary = lucid.datasets.text_split("abcd" * 25)
+    >>> train.shape, test.shape
+    ((90,), (10,))
     """
     text = python_topics() if text is None else text
     cut = round(len(text) * (1 - test_fraction))
@@ -70,7 +77,16 @@ def text_split(
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 file. Raises ValueError naming the file when it is something else."""
+    """The text of a UTF-8 file. Raises ValueError naming the file when it is something else.
+
+    >>> import tempfile
+    >>> import lucid
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     size = file.write("naive".encode())
+    ...     file.flush()
+    ...     len(lucid.datasets.read_text(file.name))
+    5
+    """
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

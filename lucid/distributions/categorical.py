@@ -13,11 +13,12 @@ from .distribution import Distribution
 
 
 class Categorical(Distribution):
-    """Numbers 0 .. k - 1 with probabilities from `probs` or `logits` [..., k] (one of them; they need not be
-    normalised).
+    """Numbers 0 .. k - 1 with probabilities from `probs` or `logits` [..., k].
+
+    One of them; they need not be normalised.
 
     >>> import lucid
-    >>> d = Categorical(logits=lucid.tensor([0.0, 0.0, 0.0, 0.0]))
+    >>> d = lucid.distributions.Categorical(logits=lucid.tensor([0.0, 0.0, 0.0, 0.0]))
     >>> round(d.log_prob(lucid.tensor(2)).item(), 4), round(d.entropy().item(), 4)
     (-1.3863, 1.3863)
     """

@@ -10,7 +10,15 @@ Shape = tuple[int, ...]
 
 
 class Distribution:
-    """A batch of distributions. A sample has shape sample_shape + batch_shape + event_shape."""
+    """A batch of distributions. A sample has shape sample_shape + batch_shape + event_shape.
+
+    The base class of `Normal` and `Categorical`.
+
+    >>> import lucid
+    >>> normal = lucid.distributions.Normal(lucid.zeros(3), lucid.ones(3))
+    >>> normal.batch_shape, normal.event_shape, normal.sample((2,)).shape
+    ((3,), (), (2, 3))
+    """
 
     has_rsample = False
 

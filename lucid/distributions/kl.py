@@ -14,7 +14,18 @@ _FORMULAS: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
 
 def register_kl(p: type, q: type) -> Callable[[Callable[[Any, Any], Tensor]], Callable[[Any, Any], Tensor]]:
-    """A decorator that gives a formula for kl_divergence of two types, and of their subclasses."""
+    """A decorator that gives a formula for kl_divergence of two types, and of their subclasses.
+
+    >>> import lucid
+    >>> class Spike(lucid.distributions.Normal):
+    ...     pass
+    >>> @lucid.distributions.register_kl(Spike, Spike)
+    ... def spikes(p, q):
+    ...     return (p.loc - q.loc).abs()
+    >>> one, zero, width = lucid.tensor(1.0), lucid.tensor(0.0), lucid.tensor(1.0)
+    >>> lucid.distributions.kl_divergence(Spike(one, width), Spike(zero, width))
+    tensor(1.)
+    """
 
     def register(formula: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
         _FORMULAS[p, q] = formula
@@ -26,7 +37,9 @@ def register_kl(p: type, q: type) -> Callable[[Callable[[Any, Any], Tensor]], Ca
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """E_p log(p / q), per distribution of the batch.
 
-    >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
+    >>> import lucid
+    >>> p, q = lucid.distributions.Normal(0.0, 1.0), lucid.distributions.Normal(1.0, 1.0)
+    >>> lucid.distributions.kl_divergence(p, q).item()
     0.5
     """
     for a in type(p).__mro__:

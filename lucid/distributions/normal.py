@@ -15,7 +15,7 @@ class Normal(Distribution):
     """Normal numbers with mean `loc` and standard deviation `scale`, which broadcast together.
 
     >>> import lucid
-    >>> d = Normal(0.0, 2.0)
+    >>> d = lucid.distributions.Normal(0.0, 2.0)
     >>> round(d.log_prob(lucid.tensor(0.0)).item(), 4), round(d.entropy().item(), 4)
     (-1.6121, 2.1121)
     """

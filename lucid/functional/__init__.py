@@ -7,11 +7,11 @@ import importlib
 from .registry import PUBLIC as PUBLIC
 
 MODULES = (
-    *("methods", "basic", "creation", "random"),
-    *("pointwise", "reduce", "shape", "join", "index"),
+    *("methods", "basic", "creation", "convert", "random"),
+    *("pointwise", "reduce", "calculus", "shape", "inplace", "diagonal", "join", "index", "order"),
     *("linalg", "decompositions", "products", "fft"),
-    *("conv", "pool", "interpolate", "norm", "loss", "embedding", "dropout", "attention"),
-    *("protocols", "einops_backend", "compat"),
+    *("conv", "pool", "interpolate", "norm", "loss", "ctc", "embedding", "dropout", "attention"),
+    *("protocols", "einops_backend", "compat", "shared"),
 )
 
 for _name in MODULES:

@@ -29,7 +29,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     [1.0, 0.0]
     """
     name = "scaled_dot_product_attention"
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1]) if query.ndim and query.shape[-1] else 1.0
     if attn_mask is not None and attn_mask.dtype.kind != "b" and not is_floating(attn_mask.dtype):
         raise DtypeError(f"{name}: attn_mask must be bool (True: may attend) or floating (added to the "
                          f"scores), got {attn_mask.dtype.name}")
@@ -84,13 +85,19 @@ def multi_head_attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """(output [L, N, E], attention weights [N, L, S] or None) of attention with several heads.
 
-    Inputs [L, E] have no batch.
-
-    query: [L, N, E]; key, value: [S, N, E or their own sizes]. attn_mask: [L, S] or [N * num_heads, L, S];
-    key_padding_mask: [N, S]. A bool mask is True where attention is forbidden (the reverse of
-    scaled_dot_product_attention); a floating one is added. Weights are averaged over heads unless
+    Inputs [L, E] have no batch. query: [L, N, E]; key, value: [S, N, E or their own sizes]. attn_mask: [L, S]
+    or [N * num_heads, L, S]; key_padding_mask: [N, S]. A bool mask is True where attention is forbidden (the
+    reverse of scaled_dot_product_attention); a floating one is added. Weights are averaged over heads unless
     average_attn_weights is False, then [N, num_heads, L, S]. `is_causal` says that attn_mask is causal; the
-    mask must be given all the same.
+    mask must be given all the same. Raises ShapeError for shapes that do not fit. `nn.MultiheadAttention`
+    holds the arguments. Vaswani et al. 2017, arXiv:1706.03762.
+
+    >>> import lucid
+    >>> F, x = lucid.nn.functional, lucid.ones(3, 1, 4)
+    >>> arguments = lucid.ones(12, 4), None, None, None, False, 0.0, lucid.eye(4), None
+    >>> out, weights = F.multi_head_attention_forward(x, x, x, 4, 2, *arguments)
+    >>> out.shape, weights.shape
+    ((3, 1, 4), (1, 3, 3))
     """
     name = "multi_head_attention"
     batched = query.ndim == 3
@@ -98,7 +105,7 @@ def multi_head_attention_forward(
         raise ShapeError(f"{name}: query, key and value must all be [length, batch, features] or all "
                          "[length, features], got "
                          f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}")
-    if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
+    if query.shape[-1] != embed_dim_to_check or num_heads < 1 or embed_dim_to_check % num_heads:
         raise ShapeError(f"{name}: query needs embed_dim={embed_dim_to_check} features, a multiple of "
                          f"num_heads={num_heads}, got {query.shape[-1]}")
     if is_causal and attn_mask is None:

@@ -21,7 +21,8 @@ def _constructor(name: str, dtype: Any) -> None:
     make.__name__ = make.__qualname__ = name
     make.__doc__ = (
         f"A {as_dtype(dtype).name} tensor: `{name}([1, 2])` of given values, `{name}(2, 3)` of a shape "
-        f"(zeros). New code writes lucid.tensor(..., dtype=lucid.{as_dtype(dtype).name})."
+        f"(zeros).\n\nNew code writes lucid.tensor(..., dtype=lucid.{as_dtype(dtype).name}).\n\n"
+        f">>> import lucid\n>>> lucid.{name}([1, 2]).dtype\ndtype('{as_dtype(dtype).name}')"
     )
     public(name)(make)
 
@@ -38,10 +39,10 @@ for _name, _dtype in (
 
 @public("compile")
 def compile_(model: Any = None, **options: Any) -> Any:
-    """`model` itself, a module or a function: there is nothing to compile, since fusion happens as the model
-    runs (lucid.fusion).
+    """`model` itself, a module or a function: there is nothing to compile.
 
-    Options of PyTorch's are accepted and have no effect. Also a decorator.
+    Fusion happens as the model runs (lucid.fusion). Options of PyTorch's are accepted and have no effect.
+    Also a decorator.
 
     >>> import lucid
     >>> layer = lucid.nn.Linear(2, 2)

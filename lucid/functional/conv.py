@@ -137,9 +137,14 @@ def conv1d(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Cross-correlation over one dimension; see `conv2d`.
+    """Cross-correlation over one dimension; formula, arguments and errors as of `conv2d`.
 
-    x: [batch, in, length] or [in, length]; weight: [out, in / groups, kernel]; bias: [out].
+    x: [batch, in, length] or [in, length]; weight: [out, in / groups, kernel]; bias: [out]. Returns [batch,
+    out, length'].
+
+    >>> import lucid
+    >>> lucid.conv1d(lucid.tensor([[1.0, 2.0, 3.0, 4.0]]), lucid.tensor([[[1.0, -1.0]]]))
+    tensor([[-1., -1., -1.]])
     """
     return _conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
@@ -180,10 +185,14 @@ def conv3d(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Cross-correlation over three dimensions; see `conv2d`.
+    """Cross-correlation over three dimensions; formula, arguments and errors as of `conv2d`.
 
     x: [batch, in, depth, height, width] or without batch; weight: [out, in / groups, 3 kernel sizes]; bias:
     [out].
+
+    >>> import lucid
+    >>> lucid.conv3d(lucid.ones(1, 1, 4, 4, 4), lucid.ones(2, 1, 3, 3, 3)).shape
+    (1, 2, 2, 2, 2)
     """
     return _conv("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
 
@@ -199,7 +208,14 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Size = 1,
 ) -> Tensor:
-    """Transposed convolution over one dimension; see `conv_transpose2d`."""
+    """Transposed convolution over one dimension; see `conv_transpose2d`.
+
+    x: [batch, in, length] or without batch; weight: [in, out / groups, kernel]; bias: [out].
+
+    >>> import lucid
+    >>> lucid.conv_transpose1d(lucid.tensor([[1.0, 2.0]]), lucid.tensor([[[1.0, 10.0]]]), stride=2)
+    tensor([[ 1., 10.,  2., 20.]])
+    """
     return _transposed(
         "conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation
     )
@@ -222,7 +238,12 @@ def conv_transpose2d(
 
     x: [batch, in, height, width] or without batch; weight: [in, out / groups, kernel height, kernel width];
     bias: [out]. Each size becomes (size - 1) * stride - 2 * padding + dilation * (kernel - 1) +
-    output_padding + 1. It is the derivative of `conv2d` with respect to its input.
+    output_padding + 1. It is the derivative of `conv2d` with respect to its input. Raises ShapeError for
+    channels that do not fit.
+
+    >>> import lucid
+    >>> lucid.conv_transpose2d(lucid.ones(1, 2, 4, 4), lucid.ones(2, 3, 3, 3), stride=2).shape
+    (1, 3, 9, 9)
     """
     return _transposed(
         "conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation
@@ -240,7 +261,15 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Size = 1,
 ) -> Tensor:
-    """Transposed convolution over three dimensions; see `conv_transpose2d`."""
+    """Transposed convolution over three dimensions; see `conv_transpose2d`.
+
+    x: [batch, in, depth, height, width] or without batch; weight: [in, out / groups, 3 kernel sizes]; bias:
+    [out].
+
+    >>> import lucid
+    >>> lucid.conv_transpose3d(lucid.ones(1, 1, 2, 2, 2), lucid.ones(1, 1, 3, 3, 3)).shape
+    (1, 1, 4, 4, 4)
+    """
     return _transposed(
         "conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation
     )
@@ -248,13 +277,23 @@ def conv_transpose3d(
 
 @public("conv_tbc", "nn.functional.conv_tbc")
 def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
-    """`conv1d` on [length, batch, channels] with a weight [kernel, in, out]."""
+    """`conv1d` on [length, batch, channels] with a weight [kernel, in, out]: [length', batch, out].
+
+    >>> import lucid
+    >>> lucid.conv_tbc(lucid.ones(5, 1, 2), lucid.ones(3, 2, 4), lucid.zeros(4)).shape
+    (3, 1, 4)
+    """
     out = conv1d(F.permute(x, (1, 2, 0)), F.permute(weight, (2, 1, 0)), bias, padding=pad)
     return F.permute(out, (2, 0, 1))
 
 
-def _images(name: str, value: Any) -> tuple[int, int]:
-    return sizes(name, "kernel_size, dilation, padding and stride", value, 2)  # type: ignore[return-value]
+def _images(name: str, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> list[tuple[int, ...]]:
+    given = dict(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
+    settings = {argument: sizes(name, argument, value, 2) for argument, value in given.items()}
+    for argument, value in settings.items():
+        if min(value) < (argument != "padding"):
+            raise ShapeError(f"{name}: {argument} must be at least {int(argument != 'padding')}, got {value}")
+    return [*settings.values()]
 
 
 @public("nn.functional.unfold")
@@ -262,9 +301,13 @@ def unfold(x: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, 
     """The sliding windows of images as columns (im2col).
 
     x: [batch, channels, height, width] or without batch. Returns [batch, channels * kernel height * kernel
-    width, windows].
+    width, windows]. Raises ShapeError for windows that do not fit.
+
+    >>> import lucid
+    >>> lucid.nn.functional.unfold(lucid.arange(9.0).reshape(1, 3, 3), (2, 2))[:, 0]    # the first window
+    tensor([0., 1., 3., 4.])
     """
-    settings = [_images("unfold", v) for v in (kernel_size, dilation, padding, stride)]
+    settings = _images("unfold", kernel_size, dilation, padding, stride)
     return unbatched(lambda v: F.im2col(v, *settings), "unfold", x, 2)
 
 
@@ -275,9 +318,17 @@ def fold(
     """Columns added back where `unfold` took them from (col2im).
 
     x: [batch, channels * prod(kernel_size), windows] or without batch. Returns [batch, channels,
-    *output_size].
+    *output_size]. Cells that lie in several windows are summed. Raises ShapeError for columns that do not
+    fit.
+
+    >>> import lucid
+    >>> lucid.nn.functional.fold(lucid.ones(1, 4, 4), output_size=3, kernel_size=2)
+    tensor([[[[1., 2., 1.],
+              [2., 4., 2.],
+              [1., 2., 1.]]]])
     """
-    size, *settings = [_images("fold", v) for v in (output_size, kernel_size, dilation, padding, stride)]
+    size = sizes("fold", "output_size", output_size, 2)
+    settings = _images("fold", kernel_size, dilation, padding, stride)
     if min(window_count(size, settings[0], settings[3], tuple((p, p) for p in settings[2]), settings[1])) < 1:
         raise ShapeError(
             f"fold: no window of kernel_size {settings[0]} fits in output_size {size}; check padding and "

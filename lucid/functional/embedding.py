@@ -27,10 +27,19 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
 @public("nn.functional.embedding")
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
-    """weight[input]: the rows of a table. input: integers of any shape; weight: [rows, d].
+    """weight[input]: the rows of a table.
 
-    Row `padding_idx` gets no gradient. With `max_norm`, rows in use are first scaled down to that norm, in
-    place. `sparse` is accepted and has no effect: gradients are dense.
+    input: integers of any shape, in [0, rows); weight: [rows, d]. Returns [*input.shape, d]. Row
+    `padding_idx` gets no gradient. With `max_norm`, rows in use are first scaled down to that norm, in place.
+    `sparse` is accepted and has no effect: gradients are dense. Raises IndexRangeError for an index out of
+    range, DtypeError for others than integers.
+
+    >>> import lucid
+    >>> table = lucid.tensor([[0.0, 0.1], [1.0, 1.1]])
+    >>> lucid.nn.functional.embedding(lucid.tensor([1, 0, 1]), table)
+    tensor([[1. , 1.1],
+            [0. , 0.1],
+            [1. , 1.1]])
     """
     padding_idx = _padding("embedding", padding_idx, weight)
     if max_norm is not None:
@@ -52,13 +61,26 @@ def _padding(name: str, padding_idx: int | None, weight: Tensor) -> int:
 @public("embedding")
 def embedding_(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
                sparse: bool = False) -> Tensor:
-    """`nn.functional.embedding` with `torch.embedding`'s arguments."""
+    """`nn.functional.embedding` with `torch.embedding`'s arguments.
+
+    >>> import lucid
+    >>> lucid.embedding(lucid.tensor([[0.0, 0.1], [1.0, 1.1]]), lucid.tensor([1]))
+    tensor([[1. , 1.1]])
+    """
     return F.embedding(weight, indices, padding_idx, scale_grad_by_freq)
 
 
 @public("nn.functional.one_hot")
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """int64 [*shape, num_classes]: 1 at the class, 0 elsewhere; -1 takes one more than the largest class."""
+    """int64 [*shape, num_classes]: 1 at the class, 0 elsewhere; -1 takes one more than the largest class.
+
+    Raises DtypeError for others than integers, IndexRangeError for a class out of range.
+
+    >>> import lucid
+    >>> lucid.nn.functional.one_hot(lucid.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
     return F.one_hot(tensor, num_classes)
 
 
@@ -71,7 +93,13 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
 
     input: [B, n], one bag per row, or [n] with `offsets` [B], where each bag starts (and the last ends, with
     `include_last_offset`). per_sample_weights: the input's shape, multiplies the rows (mode 'sum' alone). An
-    empty bag gives zeros.
+    empty bag gives zeros. Raises ShapeError, DtypeError or IndexRangeError for others.
+
+    >>> import lucid
+    >>> table = lucid.tensor([[1.0], [10.0], [100.0]])
+    >>> lucid.nn.functional.embedding_bag(lucid.tensor([[0, 1], [2, 2]]), table, mode="sum")
+    tensor([[ 11.],
+            [200.]])
     """
     name = "embedding_bag"
     if mode not in ("sum", "mean", "max"):

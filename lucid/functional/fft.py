@@ -32,6 +32,8 @@ def _plan(name: str, x: Tensor, s: Sizes, dim: Dims) -> tuple[tuple[int, ...], t
         dims = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
     else:
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if not dims and name.lstrip("i")[0] in "rh":
+        raise ShapeError(f"fft.{name}: expected at least one dimension to transform, got shape {x.shape}")
     if not all(-x.ndim <= d < x.ndim for d in dims):
         raise ShapeError(f"fft.{name}: dim {dims} is out of range for shape {x.shape}")
     dims = tuple(d % x.ndim for d in dims)
@@ -42,6 +44,12 @@ def _plan(name: str, x: Tensor, s: Sizes, dim: Dims) -> tuple[tuple[int, ...], t
         )
     if any(n < 1 and n != -1 for n in sizes):
         raise ShapeError(f"fft.{name}: sizes must be positive, got {sizes}")
+    empty = [d for d, n in zip(dims, sizes, strict=True) if n == -1 and not x.shape[d]]
+    if empty:
+        raise ShapeError(
+            f"fft.{name}: nothing to transform along dimension {empty[0]} of size 0 (shape {x.shape}); "
+            "give a size"
+        )
     return dims, sizes
 
 
@@ -99,7 +107,8 @@ def fft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None)
     """The Fourier transform over one dimension: sum over t of x_t exp(-2 pi i k t / n).
 
     n: the size to cut or fill with zeros to. norm: 'backward' (no scale, the default), 'forward' (1/n) or
-    'ortho' (1/sqrt(n)).
+    'ortho' (1/sqrt(n)). Returns complex numbers. Raises ShapeError for another norm, a size below 1 and a dim
+    out of range.
 
     >>> import lucid
     >>> lucid.fft.fft(lucid.tensor([1., 0.]))
@@ -110,116 +119,217 @@ def fft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None)
 
 @public("fft.ifft")
 def ifft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `fft`, scaled by 1/n under the default norm."""
+    """The inverse of `fft`, scaled by 1/n under the default norm.
+
+    >>> import lucid
+    >>> lucid.fft.ifft(lucid.tensor([4.0, 0.0, 0.0, 0.0]))
+    tensor([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _c2c("ifft", x, _one(n), dim, norm, True)
 
 
 @public("fft.rfft")
 def rfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The first n // 2 + 1 frequencies of the transform of a real tensor; the others are their conjugates."""
+    """The first n // 2 + 1 frequencies of the transform of a real tensor; the others are their conjugates.
+
+    Arguments as of `fft`. Raises DtypeError for complex numbers.
+
+    >>> import lucid
+    >>> lucid.fft.rfft(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
+    tensor([10.+0.j, -2.+2.j, -2.+0.j], dtype=complex64)
+    """
     return _r2c("rfft", x, _one(n), dim, _norm("rfft", norm))
 
 
 @public("fft.irfft")
 def irfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `rfft`: real, of size n (2 (m - 1) for m frequencies by default)."""
+    """The inverse of `rfft`: real, of size n (2 (m - 1) for m frequencies by default).
+
+    >>> import lucid
+    >>> lucid.fft.irfft(lucid.tensor([10 + 0j, -2 + 2j, -2 + 0j]))
+    tensor([1., 2., 3., 4.])
+    """
     return _c2r("irfft", x, _one(n), dim, _norm("irfft", norm))
 
 
 @public("fft.hfft")
 def hfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The real transform of a Hermitian signal of which `x` is the first half."""
+    """The real transform of a Hermitian signal of which `x` is the first half.
+
+    >>> import lucid
+    >>> lucid.fft.hfft(lucid.tensor([1 + 0j, 2 + 0j, 1 + 0j]))
+    tensor([ 6.,  0., -2.,  0.])
+    """
     return _c2r("hfft", F.conj(_as_complex(x)), _one(n), dim, _SWAPPED[_norm("hfft", norm)])
 
 
 @public("fft.ihfft")
 def ihfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `hfft`: the first half of a Hermitian signal."""
+    """The inverse of `hfft`: the first half of a Hermitian signal.
+
+    >>> import lucid
+    >>> lucid.fft.ihfft(lucid.tensor([4.0, 0.0, 0.0, 0.0]))
+    tensor([1.-0.j, 1.-0.j, 1.-0.j], dtype=complex64)
+    """
     return F.conj(_r2c("ihfft", x, _one(n), dim, _SWAPPED[_norm("ihfft", norm)]))
 
 
 @public("fft.fft2")
 def fft2(x: Tensor, s: Sizes = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """`fft` over two dimensions."""
+    """`fft` over two dimensions; s: the sizes to cut or fill with zeros to.
+
+    >>> import lucid
+    >>> lucid.fft.fft2(lucid.ones(2, 2))
+    tensor([[4.+0.j, 0.+0.j],
+            [0.+0.j, 0.+0.j]], dtype=complex64)
+    """
     return _c2c("fft2", x, s, dim, norm, False)
 
 
 @public("fft.ifft2")
 def ifft2(x: Tensor, s: Sizes = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """`ifft` over two dimensions."""
+    """`ifft` over two dimensions.
+
+    >>> import lucid
+    >>> lucid.fft.ifft2(lucid.tensor([[4.0, 0.0], [0.0, 0.0]]))
+    tensor([[1.+0.j, 1.+0.j],
+            [1.+0.j, 1.+0.j]], dtype=complex64)
+    """
     return _c2c("ifft2", x, s, dim, norm, True)
 
 
 @public("fft.rfft2")
 def rfft2(x: Tensor, s: Sizes = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """`rfft` over two dimensions; the last of them holds half the frequencies."""
+    """`rfft` over two dimensions; the last of them holds half the frequencies.
+
+    >>> import lucid
+    >>> lucid.fft.rfft2(lucid.ones(2, 4)).shape
+    (2, 3)
+    """
     return _r2c("rfft2", x, s, dim, _norm("rfft2", norm))
 
 
 @public("fft.irfft2")
 def irfft2(x: Tensor, s: Sizes = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """The inverse of `rfft2`."""
+    """The inverse of `rfft2`; s: the real sizes.
+
+    >>> import lucid
+    >>> lucid.fft.irfft2(lucid.fft.rfft2(lucid.ones(2, 4)))
+    tensor([[1., 1., 1., 1.],
+            [1., 1., 1., 1.]])
+    """
     return _c2r("irfft2", x, s, dim, _norm("irfft2", norm))
 
 
 @public("fft.hfft2")
 def hfft2(x: Tensor, s: Sizes = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """`hfft` over two dimensions."""
+    """`hfft` over two dimensions.
+
+    >>> import lucid
+    >>> lucid.fft.hfft2(lucid.ones(2, 3)).shape
+    (2, 4)
+    """
     return _c2r("hfft2", F.conj(_as_complex(x)), s, dim, _SWAPPED[_norm("hfft2", norm)])
 
 
 @public("fft.ihfft2")
 def ihfft2(x: Tensor, s: Sizes = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """The inverse of `hfft2`."""
+    """The inverse of `hfft2`.
+
+    >>> import lucid
+    >>> lucid.fft.ihfft2(lucid.ones(2, 4)).shape
+    (2, 3)
+    """
     return F.conj(_r2c("ihfft2", x, s, dim, _SWAPPED[_norm("ihfft2", norm)]))
 
 
 @public("fft.fftn")
 def fftn(x: Tensor, s: Sizes = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """`fft` over several dimensions: `dim`, else the last len(s), else all."""
+    """`fft` over several dimensions: `dim`, else the last len(s), else all.
+
+    >>> import lucid
+    >>> lucid.fft.fftn(lucid.ones(2, 2, 2))[0, 0, 0]
+    tensor(8.+0.j, dtype=complex64)
+    """
     return _c2c("fftn", x, s, dim, norm, False)
 
 
 @public("fft.ifftn")
 def ifftn(x: Tensor, s: Sizes = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """The inverse of `fftn`."""
+    """The inverse of `fftn`.
+
+    >>> import lucid
+    >>> x = lucid.ones(2, 2, 2)
+    >>> lucid.allclose(lucid.fft.ifftn(lucid.fft.fftn(x)).real, x)
+    True
+    """
     return _c2c("ifftn", x, s, dim, norm, True)
 
 
 @public("fft.rfftn")
 def rfftn(x: Tensor, s: Sizes = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """`rfft` over several dimensions; the last of them holds half the frequencies."""
+    """`rfft` over several dimensions; the last of them holds half the frequencies.
+
+    >>> import lucid
+    >>> lucid.fft.rfftn(lucid.ones(2, 2, 4)).shape
+    (2, 2, 3)
+    """
     return _r2c("rfftn", x, s, dim, _norm("rfftn", norm))
 
 
 @public("fft.irfftn")
 def irfftn(x: Tensor, s: Sizes = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """The inverse of `rfftn`."""
+    """The inverse of `rfftn`.
+
+    >>> import lucid
+    >>> lucid.fft.irfftn(lucid.fft.rfftn(lucid.ones(2, 2, 4))).shape
+    (2, 2, 4)
+    """
     return _c2r("irfftn", x, s, dim, _norm("irfftn", norm))
 
 
 @public("fft.hfftn")
 def hfftn(x: Tensor, s: Sizes = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """`hfft` over several dimensions."""
+    """`hfft` over several dimensions.
+
+    >>> import lucid
+    >>> lucid.fft.hfftn(lucid.ones(2, 2, 3)).shape
+    (2, 2, 4)
+    """
     return _c2r("hfftn", F.conj(_as_complex(x)), s, dim, _SWAPPED[_norm("hfftn", norm)])
 
 
 @public("fft.ihfftn")
 def ihfftn(x: Tensor, s: Sizes = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """The inverse of `hfftn`."""
+    """The inverse of `hfftn`.
+
+    >>> import lucid
+    >>> lucid.fft.ihfftn(lucid.ones(2, 2, 4)).shape
+    (2, 2, 3)
+    """
     return F.conj(_r2c("ihfftn", x, s, dim, _SWAPPED[_norm("ihfftn", norm)]))
 
 
 @public("fft.fftshift")
 def fftshift(x: Tensor, dim: Dims = None) -> Tensor:
-    """`x` with frequency 0 moved to the middle of each dimension in `dim` (all by default)."""
+    """`x` with frequency 0 moved to the middle of each dimension in `dim` (all by default).
+
+    >>> import lucid
+    >>> lucid.fft.fftshift(lucid.fft.fftfreq(4))
+    tensor([-0.5 , -0.25,  0.  ,  0.25])
+    """
     dims, _ = _plan("fftshift", x, None, dim)
     return F.roll(x, tuple(x.shape[d] // 2 for d in dims), dims)
 
 
 @public("fft.ifftshift")
 def ifftshift(x: Tensor, dim: Dims = None) -> Tensor:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`.
+
+    >>> import lucid
+    >>> lucid.fft.ifftshift(lucid.tensor([-2, -1, 0, 1]))
+    tensor([ 0,  1, -2, -1])
+    """
     dims, _ = _plan("ifftshift", x, None, dim)
     return F.roll(x, tuple(-(x.shape[d] // 2) for d in dims), dims)
 
@@ -241,9 +351,13 @@ def _check_samples(name: str, n: int, d: float) -> None:
 def fftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """The frequencies of `fft` of n samples d apart:
+    """The frequencies of `fft` of n samples d apart: [0, 1, ..., (n - 1) // 2, -(n // 2), ..., -1] / (n d).
 
-    [0, 1, ..., (n - 1) // 2, -(n // 2), ..., -1] / (n d).
+    In cycles per unit of d. Raises ShapeError for n < 1 and d = 0.
+
+    >>> import lucid
+    >>> lucid.fft.fftfreq(4, d=0.5)
+    tensor([ 0. ,  0.5, -1. , -0.5])
     """
     import numpy as np
 
@@ -255,7 +369,14 @@ def fftfreq(
 def rfftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """The frequencies of `rfft` of n samples d apart: [0, 1, ..., n // 2] / (n d)."""
+    """The frequencies of `rfft` of n samples d apart: [0, 1, ..., n // 2] / (n d).
+
+    In cycles per unit of d. Raises ShapeError for n < 1 and d = 0.
+
+    >>> import lucid
+    >>> lucid.fft.rfftfreq(4, d=0.5)
+    tensor([0. , 0.5, 1. ])
+    """
     import numpy as np
 
     _check_samples("fft.rfftfreq", n, d)
@@ -303,7 +424,11 @@ def stft(
 
     x: [samples] or [batch, samples]. Returns [..., frequencies, frames], complex; with return_complex=False
     the real and imaginary parts in a last dimension of size 2. center: the signal is padded by n_fft // 2 so
-    that frame t is centred at t * hop_length.
+    that frame t is centred at t * hop_length. Raises ShapeError for a window that does not fit n_fft.
+
+    >>> import lucid
+    >>> lucid.stft(lucid.ones(16), n_fft=8, hop_length=4).shape
+    (5, 5)
     """
     if x.ndim not in (1, 2):
         raise ShapeError(f"stft: expected [samples] or [batch, samples], got shape {x.shape}")
@@ -345,10 +470,13 @@ def istft(
 ) -> Tensor:
     """The signal whose `stft` comes closest to `x` (Griffin and Lim 1984).
 
-    It is the sum of the overlapping inverse transforms, divided by that of the squared windows.
+    It is the sum of the overlapping inverse transforms, divided by that of the squared windows. x:
+    [frequencies, frames] or [batch, frequencies, frames], complex. Returns [samples] or [batch, samples], of
+    `length` samples if given. Raises ShapeError for other shapes and for samples that lie in no window.
 
-    x: [frequencies, frames] or [batch, frequencies, frames], complex. Returns [samples] or [batch, samples],
-    of `length` samples if given.
+    >>> import lucid
+    >>> lucid.istft(lucid.stft(lucid.ones(16), n_fft=8, hop_length=4), n_fft=8, hop_length=4)[:4]
+    tensor([1., 1., 1., 1.])
     """
     if x.ndim not in (2, 3) or x.dtype.kind != "c":
         raise ShapeError(

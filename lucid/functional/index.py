@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ..ops.common import named, normalize_dim, renamed
 from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
 from . import join as join  # publishes cat, split, meshgrid, ...
-from .reduce import ValuesIndices, numpy_names
+from .reduce import numpy_names
 from .registry import public
 from .shape import broadcast_shapes
 
@@ -50,12 +51,18 @@ def _plain(i: Any) -> Any:
         return slice(*parts)
     if isinstance(i, Tensor):
         # One element read from the device, as in PyTorch: a 0-d integer tensor selects like a number.
-        return i if i.ndim or i.dtype.kind not in "iu" else int(i.item())
+        return i if i.ndim or i.dtype.kind != "i" else int(i.item())
     if not hasattr(i, "dtype") and hasattr(i, "__index__"):
         return operator.index(i)
     if hasattr(i, "dtype") and getattr(i, "ndim", 1) == 0:
-        return bool(i) if i.dtype.kind == "b" else operator.index(i) if i.dtype.kind in "iu" else i
+        whole = i.dtype.kind == "i" or isinstance(i, np.unsignedinteger)
+        return bool(i) if i.dtype.kind == "b" else operator.index(i) if whole else i
     return i
+
+
+def _old_mask(name: str) -> None:
+    warnings.warn(f"{name}: a uint8 mask is taken as bool, as PyTorch does for older code; use .bool()",
+                  UserWarning, stacklevel=5)
 
 
 def _index_array(x: Tensor, i: Any) -> Any:
@@ -74,6 +81,9 @@ def _index_array(x: Tensor, i: Any) -> Any:
     else:
         raise DtypeError("getitem: expected integers, slices, None, Ellipsis, and tensors, arrays or lists "
                          f"of integers or bools, got {type(i).__name__} {i!r}")
+    if array.dtype == "uint8":
+        _old_mask("getitem")
+        return array.astype(bool)
     if array.dtype.kind not in "ib":
         raise DtypeError(f"getitem: expected an index of integers or bools, got {array.dtype.name}; use "
                          ".long() for positions, .bool() for a mask")
@@ -191,7 +201,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
             filled = F.getitem_fill(view, arrays, value) if arrays else F.full_like(view, value)
             write(view, filled, "setitem")
             return
-        view.array[target] = value
+        x.backend.quietly(operator.setitem, view.array, target, value)
         x.storage.version += 1
         return
     value = _value(x, value, _target_shape(view, arrays) if arrays else view.shape, "setitem")
@@ -199,7 +209,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         write(view, F.getitem_set(view, value, arrays) if arrays else F.clone(value), "setitem")
         return
     # CuPy does not order overlapping reads and writes, as in x[1:] = x[:-1].
-    view.array[target] = value.array.copy() if value.storage.root is x.storage.root else value.array
+    array = value.array.copy() if value.storage.root is x.storage.root else value.array
+    x.backend.quietly(operator.setitem, view.array, target, array)
     x.storage.version += 1
 
 
@@ -219,7 +230,14 @@ def index_put_value(x: Tensor, index: Any, value: Any, accumulate: bool = False)
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `x` with `values` written (added, with `accumulate`) at x[indices], a tuple of tensors.
 
-    Added values add up where positions repeat.
+    indices: integers or masks, one for each of the first dimensions; values: broadcast to x[indices]'s shape.
+    Added values add up where positions repeat. Raises IndexRangeError, ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> at = (lucid.tensor([0, 1]), lucid.tensor([1, 0]))
+    >>> lucid.zeros(2, 2).index_put(at, lucid.tensor([5.0, 7.0]))
+    tensor([[0., 5.],
+            [7., 0.]])
     """
     return index_put_value(x, tuple(_ALL if i is None else i for i in indices), values, accumulate)
 
@@ -231,7 +249,13 @@ def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: boo
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1.
 
-    index: integers in [0, size), as many dimensions as x, no larger than x but along `dim`.
+    index: integers in [0, size), as many dimensions as x, no larger than x but along `dim`. Returns index's
+    shape. Raises IndexRangeError, ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.gather(lucid.tensor([[1, 2], [3, 4]]), 1, lucid.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
     """
     return F.gather(x, dim, index)
 
@@ -242,7 +266,14 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float
             reduce: str | None = None) -> Tensor:
     """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`.
 
-    reduce: "add" or "multiply" combines with what is there; else one value stays among repeated positions.
+    out[i, index[i, j]] = src[i, j] for dim=1. index: integers in [0, size), no larger than src; src: x's
+    dtype. reduce: "add" or "multiply" combines with what is there; else one value stays among repeated
+    positions. Raises IndexRangeError, ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.scatter(lucid.zeros(2, 3), 1, lucid.tensor([[0, 2]]), lucid.tensor([[5.0, 7.0]]))
+    tensor([[5., 0., 7.],
+            [0., 0., 0.]])
     """
     if src is None:
         src = value
@@ -266,7 +297,11 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
 
     reduce: "sum", "mean", "prod", "amax" or "amin". include_self=False leaves x's own value out where
-    anything arrives.
+    anything arrives. Shapes and errors as of `scatter`.
+
+    >>> import lucid
+    >>> lucid.scatter_reduce(lucid.zeros(3), 0, lucid.tensor([0, 0, 2]), lucid.tensor([1.0, 2.0, 3.0]), "sum")
+    tensor([3., 0., 3.])
     """
     return F.scatter_reduce(x, dim, index, src, reduce, include_self)
 
@@ -277,7 +312,12 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
                  include_self: bool = True) -> Tensor:
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`.
 
-    reduce: "prod", "mean", "amax" or "amin".
+    reduce: "prod", "mean", "amax" or "amin". source: x's shape with k along `dim`. Raises IndexRangeError,
+    ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.index_reduce(lucid.ones(2), 0, lucid.tensor([1, 1]), lucid.tensor([3.0, 5.0]), "prod")
+    tensor([ 1., 15.])
     """
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise DtypeError(f"index_reduce: reduce is prod, mean, amax or amin, got {reduce!r}")
@@ -296,7 +336,15 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
 @public(method=True)
 @numpy_names
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`."""
+    """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`.
+
+    index: [k] integers in [-size, size), else IndexRangeError.
+
+    >>> import lucid
+    >>> lucid.index_fill(lucid.zeros(2, 2), 1, lucid.tensor([0]), 7)
+    tensor([[7., 0.],
+            [7., 0.]])
+    """
     if not isinstance(value, Tensor):
         return F.index_fill_number(x, dim, index, value)
     if value.ndim:
@@ -309,7 +357,16 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 @public(method=True)
 @numpy_names
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None."""
+    """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None.
+
+    Negative positions count from the end. Raises IndexRangeError for a position out of range, ShapeError for
+    another number of dimensions.
+
+    >>> import lucid
+    >>> x = lucid.tensor([[3.0, 1.0, 2.0]])
+    >>> lucid.take_along_dim(x, x.argsort(dim=1), dim=1)
+    tensor([[1., 2., 3.]])
+    """
     if dim is None:
         x, indices, dim = F.reshape(x, (-1,)), F.reshape(indices, (-1,)), 0
     if x.ndim != indices.ndim:
@@ -336,7 +393,14 @@ def _mask(name: str, mask: Tensor) -> Tensor:
 
 @public(method=True)
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """`x` with `value` (a number or 0-d tensor) where `mask` (bools, broadcast) is true."""
+    """`x` with `value` (a number or 0-d tensor) where `mask` (bools, broadcast) is true.
+
+    Raises DtypeError for a mask that is not bool, ShapeError for one that does not broadcast to x.
+
+    >>> import lucid
+    >>> lucid.masked_fill(lucid.tensor([1.0, 2.0]), lucid.tensor([True, False]), 0)
+    tensor([0., 2.])
+    """
     mask = _mask("masked_fill", mask)
     if not isinstance(value, Tensor):
         return F.masked_fill(x, mask, value)
@@ -348,7 +412,14 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
 @public(method=True)
 @named("masked_select")
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector."""
+    """The elements of `x` where `mask` (bools, both broadcast) is true, as a vector.
+
+    Its size depends on the values: a GPU is waited for. Raises DtypeError for a mask that is not bool.
+
+    >>> import lucid
+    >>> lucid.masked_select(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([True, False, True]))
+    tensor([1., 3.])
+    """
     shape = broadcast_shapes(x.shape, _mask("masked_select", mask).shape)
     shape = shape or (1,)
     x, mask = (t if t.shape == shape else F.expand(t, shape) for t in (x, mask))
@@ -357,25 +428,51 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 @public(method=True)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """`x` with successive elements of `source` where `mask` (bools, both broadcast) is true."""
+    """`x` with successive elements of `source` where `mask` (bools, both broadcast) is true.
+
+    Raises DtypeError for a mask that is not bool, ShapeError for fewer elements than the mask has true ones.
+
+    >>> import lucid
+    >>> lucid.masked_scatter(lucid.zeros(3), lucid.tensor([True, False, True]), lucid.tensor([5.0, 7.0]))
+    tensor([5., 0., 7.])
+    """
     shape = broadcast_shapes(x.shape, _mask("masked_scatter", mask).shape)
     return F.masked_scatter(x if x.shape == shape else F.expand(x, shape), mask, source)
 
 
 @public(method=False)
 def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
-    """`x` where `condition` holds, else `y`; with `condition` alone, the positions where it holds."""
+    """`x` where `condition` holds, else `y`; with `condition` alone, the positions where it holds.
+
+    condition: bools, else DtypeError; the three broadcast together.
+
+    >>> import lucid
+    >>> x = lucid.tensor([-1.0, 2.0])
+    >>> lucid.where(x > 0, x, 0.0)
+    tensor([0., 2.])
+    >>> lucid.where(x > 0)
+    (tensor([1]),)
+    """
     if x is None and y is None:
         return nonzero(condition, as_tuple=True)
     if isinstance(condition, Tensor) and condition.dtype.kind != "b":
-        raise DtypeError(
-            f"where: expected a condition of bools, got {condition.dtype.name}; use condition != 0"
-        )
+        if condition.dtype != "uint8":
+            raise DtypeError(
+                f"where: expected a condition of bools, got {condition.dtype.name}; use condition != 0"
+            )
+        condition = condition.to(dtype="bool")
+        _old_mask("where")
     return F.where(condition, x, y)
 
 
 def _where(x: Tensor, condition: Tensor, y: Any) -> Tensor:
-    """The tensor's elements where `condition` holds, else those of `y`."""
+    """The tensor's elements where `condition` holds, else those of `y`; see `lucid.where`.
+
+    >>> import lucid
+    >>> x = lucid.tensor([-1.0, 2.0])
+    >>> x.where(x > 0, 0.0)
+    tensor([0., 2.])
+    """
     return where(condition, x, y)
 
 
@@ -384,7 +481,15 @@ setattr(Tensor, "where", _where)  # noqa: B010
 
 @public(method=True)
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
-    """Positions of the nonzero elements: int64 [n, dimensions]; with `as_tuple` one vector per dimension."""
+    """Positions of the nonzero elements: int64 [n, dimensions]; with `as_tuple` one vector per dimension.
+
+    Its size depends on the values: a GPU is waited for.
+
+    >>> import lucid
+    >>> lucid.nonzero(lucid.tensor([[0, 1], [2, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    """
     if not as_tuple:
         return F.nonzero(x)
     at = F.nonzero(x if x.ndim else F.reshape(x, (1,)))
@@ -393,110 +498,14 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
 
 @public(method=True)
 def argwhere(x: Tensor) -> Tensor:
-    """Positions of the nonzero elements, one row each: int64 [n, dimensions]."""
+    """Positions of the nonzero elements, one row each: int64 [n, dimensions].
+
+    >>> import lucid
+    >>> lucid.argwhere(lucid.tensor([0, 1, 2]))
+    tensor([[1],
+            [2]])
+    """
     return F.nonzero(x)
-
-
-# ---- order ----
-
-@public(method=True)
-@numpy_names
-def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
-    """(values, indices) of `x` in order along `dim`. Always stable; NaN counts as the largest."""
-    return ValuesIndices(*F.sort(x, dim, descending))
-
-
-@public(method=True)
-@numpy_names
-def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest."""
-    return F.argsort(x, dim, descending)
-
-
-@public(method=True)
-def msort(x: Tensor) -> Tensor:
-    """`x` in order along dim 0."""
-    return F.sort(x, 0, False)[0]
-
-
-@public(method=True)
-@numpy_names
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
-    """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
-    return ValuesIndices(*F.topk(x, k, dim, largest))
-
-
-@public(method=False)
-def searchsorted(sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False,
-                 side: str | None = None, sorter: Tensor | None = None) -> Tensor:
-    """Positions at which `values` would be inserted into `sorted_sequence` (in order along its last dim).
-
-    right (or side="right"): behind equal elements. sorter: an order that sorts the sequence. int64, or int32.
-    """
-    if side not in (None, "left", "right") or (side == "left" and right):
-        raise DtypeError(f"searchsorted: side is 'left' or 'right' and must not contradict right={right}, "
-                         f"got {side!r}")
-    values = values if isinstance(values, Tensor) else tensor(values, device=sorted_sequence.device)
-    if sorter is not None:
-        sorted_sequence = F.gather(sorted_sequence, -1, sorter)
-    out = F.searchsorted(sorted_sequence, values, right or side == "right")
-    return out.to("int32") if out_int32 else out
-
-
-@public(method=False)
-def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """For each element the number of the bucket between `boundaries` [n] (in order) that holds it.
-
-    right=False: boundaries[i-1] < x <= boundaries[i]; right=True: boundaries[i-1] <= x < boundaries[i].
-    """
-    if boundaries.ndim != 1:
-        raise ShapeError(f"bucketize: expected boundaries of 1 dimension, got shape {boundaries.shape}")
-    return searchsorted(boundaries, x, out_int32=out_int32, right=right)
-
-
-@public(method=False)
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Whether each of `elements` stands in `test_elements` (or not, with `invert`)."""
-    beside = elements if isinstance(elements, Tensor) else test_elements
-    device = beside.device if isinstance(beside, Tensor) else None
-    elements, test_elements = (v if isinstance(v, Tensor) else tensor(v, device=device)
-                               for v in (elements, test_elements))
-    return F.isin(elements, test_elements, invert)
-
-
-# ---- sets ----
-
-def _chosen(values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: bool,
-            return_counts: bool) -> Any:
-    out = (values, *((inverse,) if return_inverse else ()), *((counts,) if return_counts else ()))
-    return out if len(out) > 1 else values
-
-
-@public(method=True)
-@numpy_names
-def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
-           dim: int | None = None) -> Any:
-    """Distinct elements of `x` in order (slices along `dim`); on demand each element's place, and counts."""
-    if dim is None:
-        values, inverse, counts = F.unique_flat(x)
-        return _chosen(values, inverse, counts, return_inverse, return_counts)
-    dim = normalize_dim("unique", dim, x.ndim)
-    values, inverse, counts = F.unique_rows(F.transpose(x, 0, dim))
-    return _chosen(F.transpose(values, 0, dim), inverse, counts, return_inverse, return_counts)
-
-
-@public(method=True)
-@numpy_names
-def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False,
-                       dim: int | None = None) -> Any:
-    """`x` with each run of equal elements (slices along `dim`) reduced to its first; on demand each
-    element's run and the lengths of the runs."""
-    if dim is None:
-        values, inverse, counts = F.unique_runs(F.reshape(x, (-1,)))
-        return _chosen(values, F.reshape(inverse, x.shape), counts, return_inverse, return_counts)
-    dim = normalize_dim("unique_consecutive", dim, x.ndim)
-    values, inverse, counts = F.unique_runs(F.transpose(x, 0, dim))
-    return _chosen(F.transpose(values, 0, dim), inverse, counts, return_inverse, return_counts)
 
 
 _IN_PLACE: tuple[Callable[..., Any], ...] = (scatter, scatter_reduce, index_reduce, index_fill, index_put,

@@ -54,7 +54,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
 
     pad: (low, high) of the last dimension, then of the one before it, and so on. mode: 'constant' (`value`, 0
     when None), 'reflect' (mirrored at the border cell), 'replicate' (the border cell) or 'circular' (the
-    other side); the last three pad the spatial dimensions only.
+    other side); the last three pad the spatial dimensions only. Raises ShapeError for pairs that do not fit.
 
     >>> import lucid
     >>> lucid.nn.functional.pad(lucid.tensor([[1., 2., 3.]]), (1, 1), mode="reflect")
@@ -82,7 +82,12 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
 
 @public()
 def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """`x` with cells of `value` around it: `nn.functional.pad` in its constant mode."""
+    """`x` with cells of `value` around it: `nn.functional.pad` in its constant mode.
+
+    >>> import lucid
+    >>> lucid.constant_pad_nd(lucid.tensor([1, 2]), (1, 2), 7)
+    tensor([7, 1, 2, 7, 7])
+    """
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise ShapeError(
             f"constant_pad_nd: expected pairs of sizes for at most {x.ndim} dimensions, got {tuple(pad)}"
@@ -150,6 +155,7 @@ def interpolate(
     all dimensions, or one each). mode: 'nearest', 'nearest-exact', 'linear' (3-d input), 'bilinear' or
     'bicubic' (4-d), 'trilinear' (5-d), 'area'. align_corners: whether the corner cells' centres, rather than
     their outer edges, coincide. antialias: 'bilinear' and 'bicubic' with a kernel as wide as the reduction.
+    Raises ShapeError for a mode that does not fit the input.
 
     >>> import lucid
     >>> lucid.nn.functional.interpolate(lucid.tensor([[[1., 3.]]]), scale_factor=2, mode="linear")
@@ -184,19 +190,34 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`x` resampled to another size: an older name of `interpolate`."""
+    """`x` resampled to another size: an older name of `interpolate`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.upsample(lucid.tensor([[[1.0, 3.0]]]), scale_factor=2)
+    tensor([[[1., 1., 3., 3.]]])
+    """
     return interpolate(x, size, scale_factor, mode, align_corners)
 
 
 @public("nn.functional.upsample_nearest")
 def upsample_nearest(x: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """`x` resampled by taking the nearest cell: `interpolate(mode="nearest")`."""
+    """`x` resampled by taking the nearest cell: `interpolate(mode="nearest")`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.upsample_nearest(lucid.tensor([[[1.0, 3.0]]]), scale_factor=2)
+    tensor([[[1., 1., 3., 3.]]])
+    """
     return interpolate(x, size, scale_factor)
 
 
 @public("nn.functional.upsample_bilinear")
 def upsample_bilinear(x: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """`x` resampled bilinearly with aligned corners: `interpolate(mode="bilinear", align_corners=True)`."""
+    """`x` resampled bilinearly with aligned corners: `interpolate(mode="bilinear", align_corners=True)`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.upsample_bilinear(lucid.tensor([[[[1.0, 3.0]]]]), size=(1, 3))
+    tensor([[[[1., 2., 3.]]]])
+    """
     return interpolate(x, size, scale_factor, "bilinear", True)
 
 
@@ -255,12 +276,17 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """The cells of `x` at the coordinates in `grid`, interpolated.
+    """The cells of `x` at the coordinates in `grid`, interpolated (Jaderberg et al. 2015, arXiv:1506.02025).
 
     x: [batch, channels, *sizes] with 2 or 3 sizes; grid: [batch, *output sizes, 2 or 3], coordinates in [-1,
     1] with the last dimension first (x, y, z). mode: 'bilinear', 'nearest' or 'bicubic' (2 sizes).
     padding_mode: what lies outside: 'zeros', 'border' or 'reflection'. Returns [batch, channels, *output
-    sizes].
+    sizes]. Raises ShapeError for others.
+
+    >>> import lucid
+    >>> x = lucid.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    >>> lucid.nn.functional.grid_sample(x, lucid.zeros(1, 1, 1, 2), align_corners=True)    # the centre
+    tensor([[[[2.5]]]])
     """
     n = x.ndim - 2
     if n not in (2, 3) or grid.ndim != x.ndim or grid.shape[0] != x.shape[0] or grid.shape[-1] != n:
@@ -313,10 +339,19 @@ def _corner(flat: Tensor, corner: tuple[tuple[Tensor, Tensor | None], ...], size
 def grid_sampler(
     x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """`nn.functional.grid_sample` with its modes as numbers:
+    """`nn.functional.grid_sample` with its modes as numbers.
 
     0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection.
+
+    >>> import lucid
+    >>> lucid.grid_sampler(lucid.ones(1, 1, 2, 2), lucid.zeros(1, 1, 1, 2), 0, 0, True)
+    tensor([[[[1.]]]])
     """
+    if interpolation_mode not in (0, 1, 2) or padding_mode not in (0, 1, 2):
+        raise ShapeError(
+            "grid_sampler: interpolation_mode and padding_mode must be 0, 1 or 2, got "
+            f"{interpolation_mode!r} and {padding_mode!r}"
+        )
     return grid_sample(
         x,
         grid,
@@ -330,8 +365,14 @@ def grid_sampler(
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid for `grid_sample` that applies the affine maps `theta`.
 
-    theta: [batch, 2, 3] with size [batch, channels, height, width], or [batch, 3, 4] with 3 sizes. Returns
-    [batch, *sizes, 2 or 3].
+    theta: [batch, 2, 3] with size [batch, channels, height, width], or [batch, 3, 4] with 3 sizes, floating.
+    Returns [batch, *sizes, 2 or 3]. Raises ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> theta = lucid.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])    # the identity
+    >>> lucid.nn.functional.affine_grid(theta, (1, 1, 1, 2), align_corners=True)
+    tensor([[[[-1.,  0.],
+              [ 1.,  0.]]]])
     """
     n = len(size) - 2
     if n not in (2, 3) or theta.shape != (size[0], n, n + 1):
@@ -357,9 +398,14 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
 @public("pixel_shuffle", "nn.functional.pixel_shuffle")
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
-    """Channels rearranged into pixels:
+    """Channels rearranged into pixels: [..., c * r * r, h, w] becomes [..., c, h * r, w * r].
 
-    [..., c * r * r, h, w] becomes [..., c, h * r, w * r] (Shi et al. 2016, arXiv:1609.05158).
+    Shi et al. 2016, arXiv:1609.05158. Raises ShapeError for channels that are no multiple of r^2.
+
+    >>> import lucid
+    >>> lucid.pixel_shuffle(lucid.tensor([1, 2, 3, 4]).reshape(4, 1, 1), 2)
+    tensor([[[1, 2],
+             [3, 4]]])
     """
     r = upscale_factor
     if x.ndim < 3 or r < 1 or x.shape[-3] % (r * r):
@@ -376,7 +422,14 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
 
 @public("pixel_unshuffle", "nn.functional.pixel_unshuffle")
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
-    """Pixels rearranged into channels: the inverse of `pixel_shuffle`."""
+    """Pixels rearranged into channels: the inverse of `pixel_shuffle`.
+
+    Raises ShapeError for sizes that are no multiple of the factor.
+
+    >>> import lucid
+    >>> lucid.pixel_unshuffle(lucid.zeros(1, 4, 6), 2).shape
+    (4, 2, 3)
+    """
     r = downscale_factor
     if x.ndim < 3 or r < 1 or x.shape[-1] % r or x.shape[-2] % r:
         raise ShapeError(
@@ -394,7 +447,11 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """The channels of `groups` groups interleaved (Zhang et al. 2017, arXiv:1707.01083).
 
-    x: [batch, channels, *sizes].
+    x: [batch, channels, *sizes], channels a multiple of groups, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.channel_shuffle(lucid.arange(4).reshape(1, 4, 1), 2).flatten()
+    tensor([0, 2, 1, 3])
     """
     if x.ndim < 3 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(

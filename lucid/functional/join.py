@@ -21,7 +21,9 @@ from .shape import as_tuple
 @public("cat", "concat", "concatenate")
 @numpy_names
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors joined along `dim`; their other sizes agree.
+    """The tensors joined along `dim`; their other sizes agree, else ShapeError.
+
+    Dtypes are promoted; tensors of shape [0] are skipped. Raises IndexRangeError for a dim out of range.
 
     >>> import lucid
     >>> lucid.cat([lucid.tensor([1, 2]), lucid.tensor([3])])
@@ -33,7 +35,15 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 @public()
 @numpy_names
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new dimension `dim`."""
+    """Tensors of one shape joined along a new dimension `dim`. Raises ShapeError for several shapes or none.
+
+    Dtypes are promoted.
+
+    >>> import lucid
+    >>> lucid.stack([lucid.tensor([1, 2]), lucid.tensor([3, 4])], dim=1)
+    tensor([[1, 3],
+            [2, 4]])
+    """
     return F.stack(*tensors, dim=dim)
 
 
@@ -51,50 +61,97 @@ def _at_least_all(tensors: Any, n: int) -> Any:
 
 @public()
 def atleast_1d(*tensors: Any) -> Any:
-    """Each tensor with at least 1 dimension: one tensor for one, a tuple for several."""
+    """Each tensor with at least 1 dimension: one tensor for one, a tuple for several.
+
+    >>> import lucid
+    >>> lucid.atleast_1d(lucid.tensor(3)).shape
+    (1,)
+    """
     return _at_least_all(tensors, 1)
 
 
 @public()
 def atleast_2d(*tensors: Any) -> Any:
-    """Each tensor with at least 2 dimensions, new ones in front: one tensor for one, a tuple for several."""
+    """Each tensor with at least 2 dimensions, new ones in front: one tensor for one, a tuple for several.
+
+    >>> import lucid
+    >>> lucid.atleast_2d(lucid.tensor([1, 2])).shape
+    (1, 2)
+    """
     return _at_least_all(tensors, 2)
 
 
 @public()
 def atleast_3d(*tensors: Any) -> Any:
-    """Each tensor with at least 3 dimensions, one in front and one behind vectors, one behind matrices."""
+    """Each tensor with at least 3 dimensions, one in front and one behind vectors, one behind matrices.
+
+    >>> import lucid
+    >>> lucid.atleast_3d(lucid.tensor([1, 2])).shape
+    (1, 2, 1)
+    """
     return _at_least_all(tensors, 3)
 
 
 @public()
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 1 (vectors along dim 0)."""
+    """The tensors joined along dim 1 (vectors along dim 0); errors as of `cat`.
+
+    >>> import lucid
+    >>> lucid.hstack([lucid.tensor([[1], [2]]), lucid.tensor([[3], [4]])])
+    tensor([[1, 3],
+            [2, 4]])
+    """
     parts = [_at_least(t, 1) for t in tensors]
     return F.cat(*parts, dim=0 if parts[0].ndim == 1 else 1)
 
 
 @public("vstack", "row_stack")
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 0, after vectors became rows."""
+    """The tensors joined along dim 0, after vectors became rows; errors as of `cat`.
+
+    >>> import lucid
+    >>> lucid.vstack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
+    tensor([[1, 2],
+            [3, 4]])
+    """
     return F.cat(*[_at_least(t, 2) for t in tensors], dim=0)
 
 
 @public()
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 2, after `atleast_3d`."""
+    """The tensors joined along dim 2, after `atleast_3d`; errors as of `cat`.
+
+    >>> import lucid
+    >>> lucid.dstack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
+    tensor([[[1, 3],
+             [2, 4]]])
+    """
     return F.cat(*[_at_least(t, 3) for t in tensors], dim=2)
 
 
 @public()
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors joined along dim 1, after vectors became columns."""
+    """The tensors joined along dim 1, after vectors became columns; errors as of `cat`.
+
+    >>> import lucid
+    >>> lucid.column_stack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
+    tensor([[1, 3],
+            [2, 4]])
+    """
     return F.cat(*[F.reshape(t, (-1, 1)) if t.ndim < 2 else t for t in tensors], dim=1)
 
 
 @public()
 def block_diag(*tensors: Any) -> Tensor:
-    """Matrix with the given matrices (vectors are rows) as blocks on its diagonal and zeros elsewhere."""
+    """Matrix with the given matrices (vectors are rows) as blocks on its diagonal and zeros elsewhere.
+
+    Raises ShapeError for more than 2 dimensions.
+
+    >>> import lucid
+    >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3]]))
+    tensor([[1, 2, 0],
+            [0, 0, 3]])
+    """
     blocks = [_at_least(t, 2) for t in as_tuple(tensors)]
     if any(b.ndim > 2 for b in blocks):
         raise ShapeError(f"block_diag: expected at most 2 dimensions, got "
@@ -118,7 +175,14 @@ def _cut(x: Tensor, lengths: Sequence[int], dim: int) -> tuple[Tensor, ...]:
 @public(method=True)
 @numpy_names
 def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts of `x` along `dim`: of one size (the last may be less), or given sizes."""
+    """Views of consecutive parts of `x` along `dim`: of one size (the last may be less), or given sizes.
+
+    Raises ShapeError for sizes that do not add up, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.split(lucid.arange(5), 2)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    """
     dim = normalize_dim("split", dim, x.ndim)
     if not x.ndim:
         raise ShapeError("split: expected at least 1 dimension, got a 0-d tensor")
@@ -137,31 +201,59 @@ def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor,
 
 @public("split_with_sizes", "unsafe_split_with_sizes", method=("split_with_sizes", "unsafe_split_with_sizes"))
 def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts of `x` along `dim`, of the given sizes."""
+    """Views of consecutive parts of `x` along `dim`, of the given sizes; errors as of `split`.
+
+    >>> import lucid
+    >>> lucid.split_with_sizes(lucid.arange(5), [1, 4])
+    (tensor([0]), tensor([1, 2, 3, 4]))
+    """
     return split(x, list(split_sizes), dim)
 
 
 @public("unsafe_split", method="unsafe_split")
 def unsafe_split(x: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """`split`; kept for its name in PyTorch."""
+    """`split`; kept for its name in PyTorch.
+
+    >>> import lucid
+    >>> lucid.unsafe_split(lucid.arange(4), 2)
+    (tensor([0, 1]), tensor([2, 3]))
+    """
     return split(x, split_size, dim)
 
 
 @public("chunk", "unsafe_chunk", method=("chunk", "unsafe_chunk"))
 @numpy_names
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller."""
+    """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller.
+
+    Raises ShapeError for chunks < 1, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.chunk(lucid.arange(5), 2)
+    (tensor([0, 1, 2]), tensor([3, 4]))
+    """
     if chunks < 1:
         raise ShapeError(f"chunk: expected at least 1 chunk, got {chunks}")
+    if not x.ndim:
+        raise ShapeError("chunk: a 0-d tensor cannot be split; use reshape(1) first")
     dim = normalize_dim("chunk", dim, x.ndim)
-    n = x.shape[dim] if x.ndim else 0
+    n = x.shape[dim]
     return split(x, -(-n // chunks), dim) if n else _cut(x, [0] * chunks, dim)
 
 
 @public(method=True)
 @numpy_names
 def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of parts of `x` along `dim`: nearly equal ones, or those between the given positions."""
+    """Views of parts of `x` along `dim`: nearly equal ones, or those between the given positions.
+
+    Raises ShapeError for a 0-d x and less than 1 section, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.tensor_split(lucid.arange(5), 3)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    >>> lucid.tensor_split(lucid.arange(5), (1, 3))
+    (tensor([0]), tensor([1, 2]), tensor([3, 4]))
+    """
     if not x.ndim:
         raise ShapeError("tensor_split: expected at least 1 dimension, got a 0-d tensor")
     dim = normalize_dim("tensor_split", dim, x.ndim)
@@ -192,26 +284,54 @@ def _split_along(name: str, x: Tensor, indices_or_sections: Any, dim: int, least
 
 @public(method=True)
 def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of equal parts of `x` along dim 1 (vectors: dim 0), or of those between the given positions."""
+    """Views of equal parts of `x` along dim 1 (vectors: dim 0), or of those between the given positions.
+
+    Raises ShapeError for sections that do not divide the size: see `tensor_split`.
+
+    >>> import lucid
+    >>> lucid.hsplit(lucid.arange(4), 2)
+    (tensor([0, 1]), tensor([2, 3]))
+    """
     return _split_along("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
 
 
 @public(method=True)
 def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of equal parts of `x` along dim 0, or of those between the given positions."""
+    """Views of equal parts of `x` along dim 0, or of those between the given positions.
+
+    Raises ShapeError for sections that do not divide the size and for fewer than 2 dimensions.
+
+    >>> import lucid
+    >>> [part.shape for part in lucid.vsplit(lucid.zeros(4, 3), 2)]
+    [(2, 3), (2, 3)]
+    """
     return _split_along("vsplit", x, indices_or_sections, 0, 2)
 
 
 @public(method=True)
 def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of equal parts of `x` along dim 2, or of those between the given positions."""
+    """Views of equal parts of `x` along dim 2, or of those between the given positions.
+
+    Raises ShapeError for sections that do not divide the size and for fewer than 3 dimensions.
+
+    >>> import lucid
+    >>> [part.shape for part in lucid.dsplit(lucid.zeros(1, 2, 4), 2)]
+    [(1, 2, 2), (1, 2, 2)]
+    """
     return _split_along("dsplit", x, indices_or_sections, 2, 3)
 
 
 @public(method=True)
 @numpy_names
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of `x` at each position along `dim`, without it."""
+    """Views of `x` at each position along `dim`, without it: a tuple.
+
+    Raises ShapeError for a 0-d x, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.unbind(lucid.tensor([[1, 2], [3, 4]]))
+    (tensor([1, 2]), tensor([3, 4]))
+    """
     if not x.ndim:
         raise ShapeError("unbind: expected at least 1 dimension, got a 0-d tensor")
     dim = normalize_dim("unbind", dim, x.ndim)
@@ -225,7 +345,17 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @public()
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
-    """Coordinates of a grid, one view per vector. indexing: "ij" (default), or "xy" (first two swapped)."""
+    """Coordinates of a grid, one view per vector. indexing: "ij" (default), or "xy" (first two swapped).
+
+    Vectors of n and m elements give two tensors [n, m], [m, n] with "xy". Raises ShapeError for matrices.
+
+    >>> import lucid
+    >>> rows, columns = lucid.meshgrid(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
+    >>> rows, columns
+    (tensor([[1, 1],
+            [2, 2]]), tensor([[3, 4],
+            [3, 4]]))
+    """
     vectors = [F.reshape(t, (1,)) if not t.ndim else t for t in as_tuple(tensors)]
     if any(v.ndim > 1 for v in vectors):
         raise ShapeError(f"meshgrid: expected vectors, got {', '.join(str(v.shape) for v in vectors)}")
@@ -245,7 +375,15 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 
 @public()
 def cartesian_prod(*tensors: Any) -> Tensor:
-    """All combinations of one element of each vector, one row each."""
+    """All combinations of one element of each vector, one row each. Raises ShapeError for matrices.
+
+    >>> import lucid
+    >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
+    tensor([[1, 3],
+            [1, 4],
+            [2, 3],
+            [2, 4]])
+    """
     vectors = as_tuple(tensors)
     if any(x.ndim != 1 for x in vectors):
         raise ShapeError(f"cartesian_prod: expected vectors, got shapes {[x.shape for x in vectors]}")
@@ -256,7 +394,16 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 @public()
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All combinations of `r` elements of the vector `x` in their order, one row each."""
+    """All combinations of `r` elements of the vector `x` in their order, one row each.
+
+    Raises ShapeError for a matrix.
+
+    >>> import lucid
+    >>> lucid.combinations(lucid.tensor([1, 2, 3]))
+    tensor([[1, 2],
+            [1, 3],
+            [2, 3]])
+    """
     if x.ndim != 1:
         raise ShapeError(f"combinations: expected a vector, got shape {x.shape}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -270,7 +417,14 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 
 @public(method=True)
 def kron(x: Tensor, other: Tensor) -> Tensor:
-    """Kronecker product: x with each element replaced by itself times `other`."""
+    """Kronecker product: x with each element replaced by itself times `other`.
+
+    x: [n, m]; other: [k, l]; returns [n k, m l]; missing dimensions count as 1.
+
+    >>> import lucid
+    >>> lucid.kron(lucid.tensor([1, 2]), lucid.tensor([[1, 1]]))
+    tensor([[1, 1, 2, 2]])
+    """
     check_tensors("kron", x=x, other=other)
     n = builtins.max(x.ndim, other.ndim)
     a, b = (1,) * (n - x.ndim) + x.shape, (1,) * (n - other.ndim) + other.shape
@@ -281,7 +435,16 @@ def kron(x: Tensor, other: Tensor) -> Tensor:
 
 @public()
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """Vandermonde matrix: the powers of the vector `x` in columns, the highest first unless `increasing`."""
+    """Vandermonde matrix: the powers of the vector `x` in columns, the highest first unless `increasing`.
+
+    x: [n], else ShapeError. Returns [n, N], N = n unless given.
+
+    >>> import lucid
+    >>> lucid.vander(lucid.tensor([1, 2, 3]))
+    tensor([[1, 1, 1],
+            [4, 2, 1],
+            [9, 3, 1]])
+    """
     if x.ndim != 1:
         raise ShapeError(f"vander: expected a vector, got shape {x.shape}")
     n = x.shape[0] if N is None else N

@@ -146,7 +146,12 @@ def vector_norm(
 ) -> Tensor:
     """(sum |x|^ord)^(1/ord) over `dim` (all dimensions when None).
 
-    The largest size for inf, the smallest for -inf, the number of nonzeros for 0.
+    The largest size for inf, the smallest for -inf, the number of nonzeros for 0. The gradient at a norm of 0
+    is 0. Raises IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.linalg.vector_norm(lucid.tensor([3.0, 4.0]))
+    tensor(5.)
     """
     x = F.cast(x, dtype) if dtype is not None else _float(x)
     return F.p_norm(x, float(ord), dim, keepdim)
@@ -159,7 +164,12 @@ def matrix_norm(
     """A norm of the matrices in the two dimensions `dim`.
 
     ord: 'fro' (root of the sum of squares), 'nuc' (sum of singular values), 2 / -2 (largest, smallest
-    singular value), 1 / -1 (largest, smallest column sum of sizes), inf / -inf (the same of rows).
+    singular value), 1 / -1 (largest, smallest column sum of sizes), inf / -inf (the same of rows). Raises
+    ShapeError for another ord and for fewer than 2 dimensions.
+
+    >>> import lucid
+    >>> lucid.linalg.matrix_norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), 2)
+    tensor(4.)
     """
     A = F.cast(A, dtype) if dtype is not None else _float(A)
     if A.ndim < 2 or len(dim) != 2 or dim[0] % A.ndim == dim[1] % A.ndim:
@@ -195,9 +205,12 @@ def linalg_norm(
     """A vector or matrix norm.
 
     Of vectors when `dim` is an int, of matrices when it is a pair; see `vector_norm` and `matrix_norm`.
-
     Without `dim`, ord=None flattens the input and takes its 2-norm; another ord takes 1-d input as a vector
-    and 2-d input as a matrix.
+    and 2-d input as a matrix. Raises ShapeError for an ord without dim and more dimensions.
+
+    >>> import lucid
+    >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    tensor(5.)
     """
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype)
@@ -216,9 +229,14 @@ def linalg_norm(
 
 @public("linalg.cond")
 def cond(A: Tensor, p: Any = None) -> Tensor:
-    """The condition number of each matrix.
+    """The condition number of each matrix [..., m, n]: [...].
 
-    The largest over the smallest singular value, or norm(A) * norm(A^-1) for another norm `p`.
+    The largest over the smallest singular value, or norm(A) * norm(A^-1) for another norm `p` of square
+    matrices.
+
+    >>> import lucid
+    >>> lucid.linalg.cond(lucid.tensor([[2.0, 0.0], [0.0, 8.0]]))
+    tensor(4.)
     """
     if p in (None, 2, -2):
         s = F.svdvals_full(A)
@@ -232,7 +250,13 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 @public("linalg.inv")
 def inv(A: Tensor) -> Tensor:
-    """The inverse of each matrix [..., n, n]. Raises LucidError for a singular one, with its batch index."""
+    """The inverse of each matrix [..., n, n]. Raises LucidError for a singular one, with its batch index.
+
+    >>> import lucid
+    >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5 , 0.  ],
+            [0.  , 0.25]])
+    """
     return F.inverse(A)
 
 
@@ -255,6 +279,10 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseEx:
     """(inverse, info): like `linalg.inv`, but a singular matrix is no error.
 
     It gives NaN and a positive info, for the whole batch.
+
+    >>> import lucid
+    >>> lucid.linalg.inv_ex(lucid.zeros(2, 2)).info
+    tensor(1, dtype=int32)
     """
     check_matrix("linalg.inv_ex", A)
     out, info = _checked("linalg.inv_ex", A, lambda: F.inverse(A), check_errors)
@@ -271,6 +299,10 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
     A: [..., n, n]; B: [..., n, k], or vectors [..., n]. Raises LucidError for a singular matrix, with its
     batch index.
+
+    >>> import lucid
+    >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
+    tensor([1. , 0.5])
     """
     if left and _vector_right(A, B):
         return F.squeeze(F.solve_matrix(A, _column(B)), -1)
@@ -284,6 +316,10 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     """(X, info): like `linalg.solve`, but a singular matrix is no error.
 
     It gives NaN and a positive info, for the whole batch.
+
+    >>> import lucid
+    >>> lucid.linalg.solve_ex(lucid.zeros(2, 2), lucid.ones(2)).info
+    tensor(1, dtype=int32)
     """
     check_matrix("linalg.solve_ex", A)
     out, info = _checked("linalg.solve_ex", A, lambda: solve(A, B, left=left), check_errors)
@@ -296,7 +332,14 @@ def solve_triangular(
 ) -> Tensor:
     """X with A X = B (X A = B when not `left`) for triangular A; its other triangle is not read.
 
-    A: [..., n, n]; B: [..., n, k]. unitriangular: the diagonal counts as ones.
+    A: [..., n, n]; B: [..., n, k]. unitriangular: the diagonal counts as ones. Raises ShapeError for sizes
+    that do not fit, LucidError for a zero on the diagonal.
+
+    >>> import lucid
+    >>> A, B = lucid.tensor([[1.0, 1.0], [5.0, 2.0]]), lucid.tensor([[3.0], [4.0]])
+    >>> lucid.linalg.solve_triangular(A, B, upper=True)
+    tensor([[1.],
+            [2.]])
     """
     if left:
         return F.triangular(A, B, upper, unitriangular)
@@ -309,7 +352,15 @@ def solve_triangular(
 def triangular_solve(
     b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolution:
-    """(X with A X = b for triangular A, A): an older name of `linalg.solve_triangular`."""
+    """(X with A X = b for triangular A, A): an older name of `linalg.solve_triangular`.
+
+    transpose: A^T X = b; errors as there.
+
+    >>> import lucid
+    >>> lucid.triangular_solve(lucid.tensor([[3.0], [4.0]]), lucid.tensor([[1.0, 1.0], [0.0, 2.0]])).solution
+    tensor([[1.],
+            [2.]])
+    """
     matrix = F.transpose(A, -2, -1) if transpose else A
     return TriangularSolution(F.triangular(matrix, b, upper != transpose, unitriangular), F.clone(A))
 
@@ -332,8 +383,14 @@ def pinv(
     """The Moore-Penrose inverse of each matrix [..., m, n]: [..., n, m].
 
     Singular values up to max(atol, rtol * largest) count as zero; rtol is max(m, n) * eps by default, 0 when
-    atol is given.
+    atol is given. hermitian: only the lower triangle is read.
+
+    >>> import lucid
+    >>> lucid.linalg.pinv(lucid.tensor([[2.0, 0.0], [0.0, 0.0]]))
+    tensor([[0.5, 0. ],
+            [0. , 0. ]])
     """
+    check_matrix("linalg.pinv", A, square=False)
     rtol = rcond if rtol is None else rtol
     if rtol is None:
         rtol = _rtol(A) if not atol else 0.0
@@ -346,7 +403,12 @@ def pinv(
 
 @public(method=True)
 def pinverse(x: Tensor, rcond: float = 1e-15) -> Tensor:
-    """The Moore-Penrose inverse of each matrix: an older name of `linalg.pinv`."""
+    """The Moore-Penrose inverse of each matrix: an older name of `linalg.pinv`.
+
+    >>> import lucid
+    >>> lucid.pinverse(lucid.tensor([[2.0], [0.0]]))
+    tensor([[0.5, 0. ]])
+    """
     return pinv(x, rtol=rcond)
 
 
@@ -361,7 +423,11 @@ def matrix_rank(
 ) -> Tensor:
     """The number of singular values above max(atol, rtol * largest), int64.
 
-    Rtol is max(m, n) * eps by default, 0 when atol is given.
+    A: [..., m, n]; returns [...]. rtol is max(m, n) * eps by default, 0 when atol is given.
+
+    >>> import lucid
+    >>> lucid.linalg.matrix_rank(lucid.tensor([[1.0, 1.0], [1.0, 1.0]]))
+    tensor(1)
     """
     s = F.detach(F.svdvals_full(A))
     atol = tol if atol is None else atol
@@ -378,6 +444,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     A: [..., m, n]; B: [..., m, k], or vectors [..., m]. The solution of least norm, from the pseudo-inverse,
     whatever the driver. residuals: sums of squares per column where m > n and the rank is full, else empty.
     singular_values: empty unless the driver is 'gelsd' or 'gelss'.
+
+    >>> import lucid
+    >>> A, B = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), lucid.tensor([1.0, 3.0, 5.0])
+    >>> lucid.linalg.lstsq(A, B).solution    # the line 1 + 2 t
+    tensor([1., 2.])
     """
     vector = _vector_right(A, B)
     right = _column(B) if vector else B
@@ -395,7 +466,14 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
 @public("linalg.tensorinv")
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of A as a map: [*first ind sizes, *rest] with equal products gives [*rest, *first]."""
+    """The inverse of A as a map: [*first ind sizes, *rest] with equal products gives [*rest, *first].
+
+    Raises ShapeError where the products differ, LucidError for a singular map.
+
+    >>> import lucid
+    >>> lucid.linalg.tensorinv(lucid.eye(6).reshape(6, 2, 3), ind=1).shape
+    (2, 3, 6)
+    """
     first, rest = A.shape[:ind], A.shape[ind:]
     if ind < 1 or prod(first) != prod(rest):
         raise ShapeError(
@@ -407,7 +485,14 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 @public("linalg.tensorsolve")
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
-    """X with tensordot(A, X) = B. A: [*B.shape, *X.shape], after moving `dims` to its end."""
+    """X with tensordot(A, X) = B. A: [*B.shape, *X.shape], after moving `dims` to its end.
+
+    Raises ShapeError for sizes that do not fit, LucidError for a singular map.
+
+    >>> import lucid
+    >>> lucid.linalg.tensorsolve(2 * lucid.eye(6).reshape(2, 3, 6), lucid.ones(2, 3))
+    tensor([0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
+    """
     if dims is not None:
         moved = [d % A.ndim for d in dims]
         A = F.permute(A, (*(i for i in range(A.ndim) if i not in moved), *moved))

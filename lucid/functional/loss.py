@@ -9,7 +9,6 @@ from typing import Any
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, GradError, IndexRangeError, ShapeError
 from ..ops.common import named
-from ..ops.ctc import IMPOSSIBLE
 from ..ops.loss import check_reduction
 from ..storage.dtype import is_floating
 from ..tensor import Tensor, _wrap
@@ -65,15 +64,17 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None,
                   reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
     """The cross entropy of logits and class indices or class probabilities.
 
-    input: [C], [N, C] or [N, C, d1, ...]; target: integers in [0, C) of the input's shape without C, or
-    probabilities of the input's shape; weight: [C]. Returns a 0-d tensor, or the loss of each target for
-    reduction="none". With 'mean' the sum over targets is divided by the sum of their weights (class indices)
-    or by their number (probabilities). Stable at any logit. Raises IndexRangeError for a class out of range,
-    DtypeError for targets that are not integers.
+    -log softmax(input)[target], a sum over classes for probabilities. input: [C], [N, C] or [N, C, d1, ...];
+    target: integers in [0, C) of the input's shape without C, or probabilities of the input's shape; weight:
+    [C]. Returns a 0-d tensor, or the loss of each target for reduction="none". With 'mean' the sum over
+    targets is divided by the sum of their weights (class indices) or by their number (probabilities).
+    label_smoothing: Szegedy et al. 2016, arXiv:1512.00567. Stable at any logit. Raises IndexRangeError for a
+    class out of range, DtypeError for targets that are not integers.
 
     >>> import lucid
-    >>> lucid.nn.functional.cross_entropy(lucid.tensor([[1000.0, 0.0]]), lucid.tensor([1])).item()
-    1000.0
+    >>> logits = lucid.tensor([[2.0, 0.0], [0.0, 0.0]])
+    >>> lucid.nn.functional.cross_entropy(logits, lucid.tensor([0, 1]), reduction="none")
+    tensor([0.1269, 0.6931])
     """
     reduction = _reduction(size_average, reduce, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -106,9 +107,14 @@ def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ig
 @public("nn.functional.nll_loss")
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
              ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
-    """The negative log likelihood of class indices under log probabilities.
+    """The negative log likelihood of class indices under log probabilities: -weight[t] input[t].
 
     Shapes and errors as for `cross_entropy`.
+
+    >>> import lucid
+    >>> log_p = lucid.tensor([[-0.5, -1.0]])
+    >>> lucid.nn.functional.nll_loss(log_p, lucid.tensor([1]))
+    tensor(1.)
     """
     _constant_weight("nll_loss", weight)
     return F.nll_loss(input, target, weight, ignore_index, _reduction(size_average, reduce, reduction))
@@ -120,7 +126,12 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
                       reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """sum over classes i other than the target y of max(0, margin - x_y + x_i)^p / C, times weight[y].
 
-    input: [N, C] or [C]; target: [N] or 0-d integers.
+    input: [N, C] or [C]; target: [N] or 0-d integers; p: 1 or 2; weight: [C]. Raises ShapeError, DtypeError
+    or IndexRangeError for others.
+
+    >>> import lucid
+    >>> lucid.nn.functional.multi_margin_loss(lucid.tensor([[1.0, 0.5, 0.0]]), lucid.tensor([0]))
+    tensor(0.1667)
     """
     name = "multi_margin_loss"
     if p not in (1, 2):
@@ -156,7 +167,12 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
                            reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """sum over targets j and other classes i of max(0, 1 - (x_j - x_i)) / C.
 
-    input: [N, C] or [C]; target: integers of the same shape; a row's targets end at its first -1.
+    input: [N, C] or [C]; target: integers of the same shape; a row's targets end at its first -1. Raises
+    ShapeError, DtypeError or IndexRangeError for others.
+
+    >>> import lucid
+    >>> lucid.nn.functional.multilabel_margin_loss(lucid.tensor([1.0, 0.5, 0.0]), lucid.tensor([0, -1, -1]))
+    tensor(0.1667)
     """
     name = "multilabel_margin_loss"
     _same_shape(name, input, target=target)
@@ -167,7 +183,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     classes = x.shape[1]
     valid = xp.cumsum(t < 0, axis=1) == 0
     safe = xp.where(valid, t, 0)
-    _check_classes(name, _wrap(safe, backend), classes)
+    _check_classes(name, _wrap(xp.where(t < -1, t, safe), backend), classes)
     is_target = ((safe[:, :, None] == xp.arange(classes)) & valid[:, :, None]).any(1)
     counted = _wrap(valid[:, :, None] & ~is_target[:, None, :], backend)
     chosen = F.gather(x, 1, _wrap(safe, backend))
@@ -182,7 +198,14 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
 def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None,
                                 size_average: bool | None = None, reduce: bool | None = None,
                                 reduction: str = "mean") -> Tensor:
-    """The mean over the last dimension of the binary cross entropy with logits."""
+    """The mean over the last dimension of the binary cross entropy with logits.
+
+    input, target: [..., C]; target in [0, 1]; weight: broadcasts to them.
+
+    >>> import lucid
+    >>> lucid.nn.functional.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.tensor([[1.0, 0.0]]))
+    tensor(0.6931)
+    """
     loss = F.binary_cross_entropy_with_logits(input, target, None)
     loss = loss if weight is None else loss * weight
     return _reduce("multilabel_soft_margin_loss", F.mean(loss, dim=-1),
@@ -196,6 +219,9 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
              reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """The squared error (input - target)^2; with `weight`, the mean is the weighted one.
 
+    input, target: shapes that broadcast together, else ShapeError. Returns a 0-d tensor, or that of each
+    element for reduction="none".
+
     >>> import lucid
     >>> lucid.nn.functional.mse_loss(lucid.tensor([1.0, 3.0]), lucid.tensor([1.0, 1.0])).item()
     2.0
@@ -208,7 +234,14 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
 @named("l1_loss")
 def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """The absolute error |input - target|; with `weight`, the mean is the weighted one."""
+    """The absolute error |input - target|; with `weight`, the mean is the weighted one.
+
+    Shapes as of `mse_loss`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.l1_loss(lucid.tensor([1.0, 3.0]), lucid.tensor([1.0, 1.0]))
+    tensor(1.)
+    """
     return _weighted("l1_loss", F.abs(input - target), input, weight,
                      _reduction(size_average, reduce, reduction))
 
@@ -216,7 +249,14 @@ def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, red
 @public("nn.functional.smooth_l1_loss")
 def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None,
                    reduce: bool | None = None, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, for d = input - target."""
+    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, for d = input - target (Girshick 2015, eq. 3).
+
+    Shapes as of `mse_loss`. Raises ShapeError for beta < 0.
+
+    >>> import lucid
+    >>> lucid.nn.functional.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
+    tensor([0.125, 2.5  ])
+    """
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
     return _reduce("smooth_l1_loss", F.smooth_l1_loss(input, target, beta),
@@ -226,7 +266,14 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
 @public("nn.functional.huber_loss")
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
                weight: Tensor | None = None) -> Tensor:
-    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target."""
+    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target (Huber 1964).
+
+    Shapes as of `mse_loss`; weight: the input's shape. Raises ShapeError for delta <= 0.
+
+    >>> import lucid
+    >>> lucid.nn.functional.huber_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2), delta=2.0, reduction="none")
+    tensor([0.5, 4. ])
+    """
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be above 0, got {delta}")
     loss = F.huber_loss(input, target, delta)
@@ -240,7 +287,15 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None,
                          size_average: bool | None = None, reduce: bool | None = None,
                          reduction: str = "mean") -> Tensor:
-    """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; logarithms are kept above -100."""
+    """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; logarithms are kept above -100.
+
+    target: the input's shape, else ShapeError; weight: broadcasts to it. Raises IndexRangeError for an input
+    outside [0, 1].
+
+    >>> import lucid
+    >>> lucid.nn.functional.binary_cross_entropy(lucid.tensor([0.5]), lucid.tensor([1.0]))
+    tensor(0.6931)
+    """
     _same_shape("binary_cross_entropy", input, target=target)
     x = input.storage.array
     # Bounds check: on a GPU this waits for the device.
@@ -258,7 +313,12 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
                                      reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
     """-(w t log sigmoid(x) + (1 - t) log sigmoid(-x)) for logits x, without overflow.
 
-    w is `pos_weight` (broadcast) or 1.
+    w is `pos_weight` (broadcast) or 1. target: the input's shape, else ShapeError; weight: broadcasts to it.
+
+    >>> import lucid
+    >>> logits, target = lucid.tensor([0.0, 1000.0]), lucid.tensor([1.0, 1.0])
+    >>> lucid.nn.functional.binary_cross_entropy_with_logits(logits, target)
+    tensor(0.3466)
     """
     name = "binary_cross_entropy_with_logits"
     _same_shape(name, input, target=target)
@@ -272,8 +332,13 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
            reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target (log target - input) for log probabilities `input`; with `log_target`, exp(t) (t - input).
 
-    reduction: also 'batchmean', the sum divided by the first size, which is the divergence's definition;
-    'mean' divides by all elements.
+    Shapes broadcast together. reduction: also 'batchmean', the sum divided by the first size, which is the
+    divergence's definition; 'mean' divides by all elements.
+
+    >>> import lucid
+    >>> p, q = lucid.tensor([[0.5, 0.5]]), lucid.tensor([[0.25, 0.75]])
+    >>> lucid.nn.functional.kl_div(q.log(), p, reduction="batchmean")
+    tensor(0.1438)
     """
     if log_target:
         loss = F.exp(target) * (target - input)
@@ -298,8 +363,13 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
                       eps: float = 1e-6, reduction: str = "mean") -> Tensor:
     """(log v + (input - target)^2 / v) / 2 with v = max(var, eps), plus log(2 pi) / 2 if `full`.
 
-    var: the input's shape, or without its last dimension, or with size 1 in one dimension, or a number. `eps`
-    bounds the value alone: the gradient of `var` passes as if it were not there.
+    var: the input's shape, or without its last dimension, or with size 1 in one dimension, or a number >= 0,
+    else ShapeError. `eps` bounds the value alone: the gradient of `var` passes as if it were not there. Nix
+    and Weigend 1994.
+
+    >>> import lucid
+    >>> lucid.nn.functional.gaussian_nll_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([4.0]))
+    tensor(1.1931)
     """
     name = "gaussian_nll_loss"
     if not isinstance(var, Tensor):
@@ -326,7 +396,11 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
                      reduction: str = "mean") -> Tensor:
     """exp(x) - t x, or x - t log(x + eps) with log_input=False.
 
-    `full` adds Stirling's t log t - t + log(2 pi t) / 2 where t > 1.
+    Shapes broadcast together. `full` adds Stirling's t log t - t + log(2 pi t) / 2 where t > 1.
+
+    >>> import lucid
+    >>> lucid.nn.functional.poisson_nll_loss(lucid.tensor([0.0]), lucid.tensor([2.0]))
+    tensor(1.)
     """
     loss = F.exp(input) - target * input if log_input else input - target * F.log(input + eps)
     if full:
@@ -340,7 +414,12 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
 @named("soft_margin_loss")
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None,
                      reduce: bool | None = None, reduction: str = "mean") -> Tensor:
-    """log(1 + exp(-t x)) for targets t of -1 and 1."""
+    """log(1 + exp(-t x)) for targets t of -1 and 1. Shapes broadcast together.
+
+    >>> import lucid
+    >>> lucid.nn.functional.soft_margin_loss(lucid.tensor([0.0]), lucid.tensor([1.0]))
+    tensor(0.6931)
+    """
     loss = F.binary_cross_entropy_with_logits(input * target, 1.0, None)
     return _reduce("soft_margin_loss", loss, _reduction(size_average, reduce, reduction))
 
@@ -351,7 +430,13 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
 @named("hinge_embedding_loss")
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1. Shapes broadcast together.
+
+    >>> import lucid
+    >>> x, t = lucid.tensor([0.25, 0.25]), lucid.tensor([1, -1])
+    >>> lucid.nn.functional.hinge_embedding_loss(x, t, reduction="none")
+    tensor([0.25, 0.75])
+    """
     loss = F.where(F.ne(target, 1), _hinge(margin - input), 0) + F.where(F.ne(target, -1), input, 0)
     return _reduce("hinge_embedding_loss", loss, _reduction(size_average, reduce, reduction))
 
@@ -361,7 +446,14 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
                         size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
-    """max(0, -target (input1 - input2) + margin), for targets of 1 (the first shall be larger) and -1."""
+    """max(0, -target (input1 - input2) + margin), for targets of 1 (the first shall be larger) and -1.
+
+    Shapes broadcast together.
+
+    >>> import lucid
+    >>> lucid.nn.functional.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
+    tensor(2.)
+    """
     loss = _hinge(-target * (input1 - input2) + margin)
     return _reduce("margin_ranking_loss", loss, _reduction(size_average, reduce, reduction))
 
@@ -373,7 +465,12 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
                           reduction: str = "mean") -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1.
 
-    Inputs: [N, d] or [d]; target: [N] or 0-d.
+    Inputs: [N, d] or [d]; target: [N] or 0-d, else ShapeError.
+
+    >>> import lucid
+    >>> a, b = lucid.tensor([1.0, 0.0]), lucid.tensor([3.0, 4.0])
+    >>> lucid.nn.functional.cosine_embedding_loss(a, b, lucid.tensor(1))
+    tensor(0.4)
     """
     name = "cosine_embedding_loss"
     if target.ndim + 1 != input1.ndim or input1.ndim != input2.ndim:
@@ -390,7 +487,16 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
                         eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
-    """max(0, d(a, p) - d(a, n) + margin) with d the p-norm distance along the last dimension."""
+    """max(0, d(a, p) - d(a, n) + margin) with d the p-norm distance along the last dimension.
+
+    anchor, positive, negative: [..., d]. `swap` takes the smaller of d(a, n) and d(p, n). Raises ShapeError
+    for different numbers of dimensions and margin <= 0. Balntas et al. 2016, BMVC.
+
+    >>> import lucid
+    >>> a, p, n = lucid.tensor([[0.0]]), lucid.tensor([[1.0]]), lucid.tensor([[1.5]])
+    >>> lucid.nn.functional.triplet_margin_loss(a, p, n)
+    tensor(0.5)
+    """
     return triplet_margin_with_distance_loss(anchor, positive, negative, margin=margin, swap=swap,
                                              distance_function=lambda x, y: pairwise_distance(x, y, p, eps),
                                              reduction=_reduction(size_average, reduce, reduction))
@@ -401,9 +507,16 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
                                       distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
                                       margin: float = 1.0, swap: bool = False,
                                       reduction: str = "mean") -> Tensor:
-    """max(0, d(a, p) - d(a, n) + margin) with any distance.
+    """max(0, d(a, p) - d(a, n) + margin) with any distance; the 2-norm's when None.
 
-    `swap` takes the smaller of d(a, n) and d(p, n) (Balntas et al. 2016).
+    `swap` takes the smaller of d(a, n) and d(p, n) (Balntas et al. 2016, BMVC). Errors as of
+    `triplet_margin_loss`.
+
+    >>> import lucid
+    >>> a, p, n = lucid.tensor([[0.0]]), lucid.tensor([[1.0]]), lucid.tensor([[2.0]])
+    >>> distance = lambda x, y: ((x - y) ** 2).sum(-1)
+    >>> lucid.nn.functional.triplet_margin_with_distance_loss(a, p, n, distance_function=distance, margin=4.0)
+    tensor(1.)
     """
     name = "triplet_margin_loss"
     if not anchor.ndim == positive.ndim == negative.ndim:
@@ -416,85 +529,3 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     if swap:
         far = F.minimum(far, distance(positive, negative))
     return _reduce(name, _hinge(margin + near - far), reduction)
-
-
-# ---- sequences ----
-
-@public("nn.functional.ctc_loss", "ctc_loss")
-def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-             reduction: str = "mean", zero_infinity: bool = False) -> Tensor:
-    """-log of the probability of all alignments of `targets` (Graves et al. 2006).
-
-    log_probs: [T, N, C] or [T, C], log probabilities; targets: [N, S], or the N sequences joined, [sum of
-    target_lengths]; lengths: [N]. 'mean' divides each loss by its target length before the mean over the
-    batch. A target that no alignment gives has loss inf, or 0 with zero gradient under `zero_infinity`. As in
-    PyTorch, the gradient is that on normalised log_probs: per step, probabilities minus occupancies, which
-    sum to zero.
-    """
-    check_reduction("ctc_loss", reduction)
-    single = log_probs.ndim == 2
-    x = F.reshape(log_probs, (log_probs.shape[0], 1, log_probs.shape[1])) if single else log_probs
-    steps, n, classes = x.shape
-    backend, xp = x.storage.backend, x.storage.backend.xp
-    in_len, out_len = _lengths("ctc_loss", input_lengths, n, backend), _lengths("ctc_loss", target_lengths, n,
-                                                                                backend)
-    if n and max(in_len) > steps:
-        raise ShapeError(f"ctc_loss: input_lengths must be at most the {steps} steps of log_probs, got "
-                         f"{max(in_len)}")
-    padded = _padded_targets(targets, out_len, n, xp)
-    _check_classes("ctc_loss", _wrap(padded, backend), classes)
-    labels, skip, first = F.ctc_labels(_wrap(padded, backend), blank)
-    places = labels.shape[1]
-    index = F.expand(F.reshape(labels, (1, n, places)), (steps, n, places))
-    emitted = F.gather(x, 2, index)
-    after_first = _wrap(xp.broadcast_to(xp.arange(places) >= 1, (n, places)), backend)
-    alpha = F.where(first, F.select(emitted, 0, 0), IMPOSSIBLE)
-    in_steps = xp.asarray(in_len)
-    for t in range(1, steps):
-        step = F.select(emitted, 0, t) + F.log_sum_3(alpha, F.label_shift(alpha, after_first, 1),
-                                                     F.label_shift(alpha, skip, 2))
-        alpha = step if t < min(in_len) else F.where(_wrap((in_steps > t)[:, None], backend), step, alpha)
-    last = xp.asarray(out_len)[:, None] * 2
-    ends = F.gather(alpha, 1, _wrap(xp.concatenate([last, xp.maximum(last - 1, 0)], axis=1), backend))
-    # An empty target ends in its only place, which must not count twice.
-    ends = F.where(_wrap(xp.concatenate([last >= 0, last > 0], axis=1), backend), ends, IMPOSSIBLE)
-    loss = -F.logsumexp(ends, 1)
-    impossible = F.gt(loss, -IMPOSSIBLE / 2)
-    loss = F.where(impossible, 0.0 if zero_infinity else math.inf, loss)
-    loss = loss + _normalisation(x, _wrap(xp.arange(steps)[:, None] < in_steps[None, :], backend), impossible)
-    if reduction == "mean":
-        return F.mean(loss / _wrap(xp.maximum(xp.asarray(out_len), 1).astype(loss.dtype), backend))
-    return F.sum(loss) if reduction == "sum" else F.reshape(loss, ()) if single else loss
-
-
-def _normalisation(x: Tensor, live: Tensor, impossible: Tensor) -> Tensor:
-    # Sum of probabilities minus itself: value 0, and the gradient exp(x) that the normalised form of the loss
-    # has.
-    total = F.sum(F.where(live, F.sum(F.exp(x), dim=2), 0), dim=0)
-    return F.where(impossible, 0.0, total - total.detach())
-
-
-def _lengths(name: str, lengths: Any, n: int, backend: Any) -> list[int]:
-    values = lengths.tolist() if isinstance(lengths, Tensor) else lengths
-    values = [int(v) for v in values] if isinstance(values, (list, tuple)) else [int(values)]
-    if len(values) != n:
-        raise ShapeError(f"{name}: expected one length for each of the {n} sequences, got {len(values)}")
-    return values
-
-
-def _padded_targets(targets: Tensor, lengths: list[int], n: int, xp: Any) -> Any:
-    array = targets.storage.array.astype("int64")
-    longest = max(lengths, default=0)
-    out = xp.zeros((n, longest), dtype="int64")
-    if array.ndim == 2:
-        for i, length in enumerate(lengths):
-            out[i, :length] = array[i, :length]
-        return out
-    if array.size != sum(lengths):
-        raise ShapeError(f"ctc_loss: joined targets must have sum(target_lengths) = {sum(lengths)} elements, "
-                         f"got {array.size}")
-    start = 0
-    for i, length in enumerate(lengths):
-        out[i, :length] = array[start : start + length]
-        start += length
-    return out

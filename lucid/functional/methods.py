@@ -59,7 +59,10 @@ def _conversion(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
         return self.to(dtype=dtype)
 
     convert.__name__ = convert.__qualname__ = name
-    convert.__doc__ = f"The tensor in {dtype}; itself when it has that dtype already."
+    convert.__doc__ = (
+        f"The tensor in {dtype}; itself when it has that dtype already.\n\n"
+        f">>> import lucid\n>>> lucid.tensor([1]).{name}().dtype.name\n{dtype!r}"
+    )
     return convert
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named
@@ -35,6 +36,9 @@ def _last_resort(ndim: int) -> int:
 def softmax_(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`; with `dtype`, the input is converted first.
 
+    input: floating, any shape; the result has its shape. Raises DtypeError for integers without `dtype`,
+    IndexRangeError for a dim out of range. A row of -inf alone gives nan.
+
     >>> import lucid
     >>> lucid.softmax(lucid.tensor([0.0, 0.0]), 0).tolist()
     [0.5, 0.5]
@@ -44,25 +48,49 @@ def softmax_(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 @public("log_softmax", "special.log_softmax", method="log_softmax")
 def log_softmax_(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """x - log(sum(exp(x))) along `dim`; with `dtype`, the input is converted first."""
+    """x - log(sum(exp(x))) along `dim`, without overflow; with `dtype`, the input is converted first.
+
+    Shapes and errors as of `softmax`.
+
+    >>> import lucid
+    >>> lucid.log_softmax(lucid.tensor([0.0, 0.0]), 0)
+    tensor([-0.6931, -0.6931])
+    """
     return F.log_softmax(_floating("log_softmax", input, dtype), dim)
 
 
 @public("nn.functional.softmax")
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along `dim`."""
+    """exp(x) / sum(exp(x)) along `dim`; see `lucid.softmax`.
+
+    dim None: 0 for 0, 1 and 3 dimensions, else 1, PyTorch's old choice.
+
+    >>> import lucid
+    >>> lucid.nn.functional.softmax(lucid.tensor([[0.0, 0.0]]), dim=1)
+    tensor([[0.5, 0.5]])
+    """
     return softmax_(input, _last_resort(input.ndim) if dim is None else dim, dtype)
 
 
 @public("nn.functional.log_softmax")
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """x - log(sum(exp(x))) along `dim`."""
+    """x - log(sum(exp(x))) along `dim`; see `lucid.log_softmax`. dim None: as in `softmax`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.log_softmax(lucid.tensor([[0.0, 0.0]]), dim=1)
+    tensor([[-0.6931, -0.6931]])
+    """
     return log_softmax_(input, _last_resort(input.ndim) if dim is None else dim, dtype)
 
 
 @public("nn.functional.softmin")
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """softmax(-x) along `dim`."""
+    """softmax(-x) along `dim`; see `softmax`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.softmin(lucid.tensor([0.0, 1.0]), dim=0)
+    tensor([0.7311, 0.2689])
+    """
     return softmax_(-input, _last_resort(input.ndim) if dim is None else dim, dtype)
 
 
@@ -72,7 +100,11 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     """A sample of the relaxed categorical distribution (Jang et al. 2017, arXiv:1611.01144).
 
     softmax((logits + Gumbel noise) / tau); with `hard`, the one-hot vector of its largest entry, whose
-    gradient is the soft sample's.
+    gradient is the soft sample's. logits: floating, any shape; the result has its shape.
+
+    >>> import lucid
+    >>> lucid.nn.functional.gumbel_softmax(lucid.tensor([0.0, 1000.0]), hard=True)
+    tensor([0., 1.])
     """
     backend = logits.storage.backend
     noise = -backend.xp.log(default_generator(backend).exponential(logits.shape, dtype=logits.dtype))
@@ -80,6 +112,10 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     if not hard:
         return soft
     array = soft.storage.array
+    if not array.ndim:
+        return soft
+    if not array.shape[dim]:
+        raise ShapeError(f"gumbel_softmax: expected at least one element along dim {dim}, got {array.shape}")
     top = array.argmax(dim)
     shape = [1] * array.ndim
     shape[dim] = -1
@@ -97,9 +133,15 @@ def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 @public("nn.functional.layer_norm", "layer_norm")
 def layer_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
                bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions (Ba et al. 2016).
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions.
 
-    Those dimensions must be `normalized_shape`.
+    Ba et al. 2016, arXiv:1607.06450. input: floating, [..., *normalized_shape]; weight, bias:
+    normalized_shape or None. Returns the input's shape. Raises ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.layer_norm(lucid.tensor([[1.0, 3.0], [0.0, 10.0]]), (2,))
+    tensor([[-1.,  1.],
+            [-1.,  1.]])
     """
     return F.layer_norm(input, _sizes(normalized_shape), weight, bias, eps)[0]
 
@@ -109,7 +151,13 @@ def rms_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tenso
              eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions.
 
-    eps None is the spacing of numbers at 1 in the input's dtype.
+    Zhang and Sennrich 2019, arXiv:1910.07467. input: floating, [..., *normalized_shape]; weight:
+    normalized_shape or None. eps None is the spacing of numbers at 1 in the input's dtype. Raises ShapeError
+    or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.rms_norm(lucid.tensor([3.0, 4.0]), (2,))
+    tensor([0.8485, 1.1314])
     """
     if eps is None:
         eps = EPS.get(input.dtype.name, 2.0**-23)
@@ -122,7 +170,15 @@ EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64":
 @public("nn.functional.group_norm", "group_norm")
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5) -> Tensor:
-    """The input normalised per group of channels, then scaled and shifted per channel (Wu and He 2018)."""
+    """The input normalised per group of channels, then scaled and shifted per channel.
+
+    Wu and He 2018, arXiv:1803.08494. input: floating, [N, C, ...] with C divisible by num_groups; weight,
+    bias: [C] or None. Raises ShapeError or DtypeError for others.
+
+    >>> import lucid
+    >>> lucid.group_norm(lucid.tensor([[1.0, 3.0, 0.0, 10.0]]), 2)
+    tensor([[-1.,  1., -1.,  1.]])
+    """
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 
@@ -132,8 +188,14 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
                momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """The input normalised per channel, by the batch's statistics when `training`, else the running ones.
 
-    input: [N, C, ...]; all others [C] or None. In training the running statistics become
-    (1 - momentum) * running + momentum * (batch mean, unbiased batch variance), in place.
+    Ioffe and Szegedy 2015, arXiv:1502.03167. input: [N, C, ...]; all others [C] or None, else ShapeError. In
+    training the running statistics become (1 - momentum) * running + momentum * (batch mean, unbiased batch
+    variance), in place.
+
+    >>> import lucid
+    >>> lucid.nn.functional.batch_norm(lucid.tensor([[1.0], [3.0]]), None, None, training=True)
+    tensor([[-1.],
+            [ 1.]])
     """
     if input.shape == (0,):
         return F.clone(input)
@@ -170,10 +232,16 @@ def _update(input: Tensor, running_mean: Tensor | None, running_var: Tensor | No
 def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
                   weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
                   momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
-    """Each channel of each sample normalised by its own mean and variance (Ulyanov et al. 2016).
+    """Each channel of each sample normalised by its own mean and variance.
 
-    input: [N, C, d1, ...]; all others [C] or None. Without `use_input_stats` the running ones are used; with
-    them they are moved towards their mean over the batch.
+    Ulyanov et al. 2016, arXiv:1607.08022. input: [N, C, d1, ...]; all others [C] or None, else ShapeError.
+    Without `use_input_stats` the running ones are used; with them they are moved towards their mean over the
+    batch.
+
+    >>> import lucid
+    >>> lucid.instance_norm(lucid.tensor([[[1.0, 3.0], [0.0, 10.0]]]))
+    tensor([[[-1.,  1.],
+             [-1.,  1.]]])
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
@@ -191,10 +259,19 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
 @public("nn.functional.local_response_norm")
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75,
                         k: float = 1.0) -> Tensor:
-    """x / (k + alpha / size * sum of x^2 over `size` channels)^beta (Krizhevsky et al. 2012, section 3.3)."""
+    """x / (k + alpha / size * sum of x^2 over `size` channels)^beta (Krizhevsky et al. 2012, section 3.3).
+
+    input: [N, C, d1, ...], else ShapeError.
+
+    >>> import lucid
+    >>> lucid.nn.functional.local_response_norm(lucid.ones(1, 4, 1), size=2, alpha=1.0).flatten()
+    tensor([0.7378, 0.5946, 0.5946, 0.5946])
+    """
     if input.ndim < 3:
         raise ShapeError("local_response_norm: expected an input of shape [N, C, d1, ...], got "
                          f"{tuple(input.shape)}")
+    if size < 1:
+        raise ShapeError(f"local_response_norm: size must be at least 1, got {size}")
     total = F.channel_window_sum(input * input, size // 2, (size - 1) // 2)
     return input / (total * (alpha / size) + k) ** beta
 
@@ -209,7 +286,7 @@ def vector_norm(x: Tensor, p: float, dim: Any, keepdim: bool = False) -> Tensor:
     if p == -math.inf:
         return F.amin(F.abs(x), dim=dim, keepdim=keepdim)
     if p == 0:
-        return F.sum(F.abs(F.sign(x)), dim=dim, keepdim=keepdim)
+        return F.sum(F.abs(F.sgn(x)), dim=dim, keepdim=keepdim)
     if p == 1:
         return F.sum(F.abs(x), dim=dim, keepdim=keepdim)
     total = F.sum(x * F.conj(x) if p == 2 else F.abs(x) ** p, dim=dim, keepdim=keepdim)
@@ -224,10 +301,16 @@ def vector_norm(x: Tensor, p: float, dim: Any, keepdim: bool = False) -> Tensor:
 @named("normalize")
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
               out: Tensor | None = None) -> Tensor:
-    """x / max(p-norm of x along `dim`, eps)."""
+    """x / max(p-norm of x along `dim`, eps): vectors of length 1 along `dim`, and 0 stays 0.
+
+    >>> import lucid
+    >>> lucid.nn.functional.normalize(lucid.tensor([[3.0, 4.0]]))
+    tensor([[0.6, 0.8]])
+    """
+    if out is not None:
+        return written("normalize", out, normalize, (input, p, dim, eps), {})
     norm = vector_norm(input, p, dim, keepdim=True)
-    result = input / F.where(F.lt(norm, eps), eps, norm)
-    return result if out is None else out.copy_(result)
+    return input / F.where(F.lt(norm, eps), eps, norm)
 
 
 def _broadcast_shape(name: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:
@@ -241,9 +324,13 @@ def _broadcast_shape(name: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:
 @public("nn.functional.cosine_similarity", "cosine_similarity")
 @named("cosine_similarity")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together.
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`; the inputs broadcast together, else ShapeError.
 
     As in PyTorch, the bound counts for the value alone: below it the gradient is that of the plain norm.
+
+    >>> import lucid
+    >>> lucid.cosine_similarity(lucid.tensor([1.0, 0.0]), lucid.tensor([3.0, 4.0]), dim=0)
+    tensor(0.6)
     """
     shape = _broadcast_shape("cosine_similarity", x1, x2)
     unit = []
@@ -259,5 +346,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 @named("pairwise_distance")
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
                       keepdim: bool = False) -> Tensor:
-    """The p-norm of x1 - x2 + eps along the last dimension."""
+    """The p-norm of x1 - x2 + eps along the last dimension.
+
+    x1, x2: [..., d], which broadcast together, else ShapeError. Returns [...], or [..., 1] with keepdim.
+
+    >>> import lucid
+    >>> lucid.pairwise_distance(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0]]))
+    tensor([5.])
+    """
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)

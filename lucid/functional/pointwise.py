@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from ..autograd import inplace as _inplace
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, LucidError
+from ..ops.describe import document
 from ..ops.registry import OPS
 from ..storage.dtype import category, complex128, float64
 from ..storage.random import default_generator
@@ -33,7 +35,9 @@ def _scaled(name: str, y: Any, alpha: Any) -> Any:
 
 @public(method=True)
 def add(x: Operand, y: Operand, *, alpha: Number = 1) -> Tensor:
-    """x + alpha y, with broadcasting.
+    """x + alpha y; shapes broadcast together, else ShapeError; dtypes are promoted.
+
+    Raises DtypeError for a fractional alpha with integers.
 
     >>> import lucid
     >>> lucid.add(lucid.tensor([1.0, 2.0]), 1.0, alpha=10)
@@ -44,13 +48,25 @@ def add(x: Operand, y: Operand, *, alpha: Number = 1) -> Tensor:
 
 @public("sub", "subtract", method=("sub", "subtract"))
 def sub(x: Operand, y: Operand, *, alpha: Number = 1) -> Tensor:
-    """x - alpha y, with broadcasting."""
+    """x - alpha y; shapes broadcast together, else ShapeError; dtypes are promoted.
+
+    Raises DtypeError for bools and for a fractional alpha with integers.
+
+    >>> import lucid
+    >>> lucid.sub(lucid.tensor([1.0, 2.0]), 1.0)
+    tensor([0., 1.])
+    """
     return F.sub(x, y) if alpha == 1 else F.sub(x, _scaled("sub", y, alpha))
 
 
 @public()
 def rsub(x: Operand, y: Operand, *, alpha: Number = 1) -> Tensor:
-    """y - alpha x, with broadcasting."""
+    """y - alpha x; see `sub`.
+
+    >>> import lucid
+    >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 1.0)
+    tensor([ 0., -1.])
+    """
     return sub(y, x, alpha=alpha)
 
 
@@ -59,10 +75,11 @@ _DIVISIONS = {None: "div", "floor": "floor_divide", "trunc": "div_trunc"}
 
 @public("div", "divide", method=("div", "divide"))
 def div(x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """x / y, with broadcasting.
+    """x / y; shapes broadcast together, else ShapeError; dtypes are promoted.
 
     rounding_mode: None for the quotient (integers give the default float), "trunc" to drop its fraction,
-    "floor" for the whole number below it; these two keep integers and have derivative 0.
+    "floor" for the whole number below it; these two keep integers and have derivative 0. Raises LucidError
+    for another mode.
 
     >>> import lucid
     >>> lucid.div(lucid.tensor([-7, 7]), 2, rounding_mode="floor")
@@ -76,7 +93,12 @@ def div(x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Tensor:
 
 @public(method=True)
 def true_divide(x: Operand, y: Operand) -> Tensor:
-    """x / y, with broadcasting; integers give the default float."""
+    """x / y, with broadcasting; integers give the default float: `div` without a rounding mode.
+
+    >>> import lucid
+    >>> lucid.true_divide(lucid.tensor([1, 3]), 2)
+    tensor([0.5, 1.5])
+    """
     return F.div(x, y)
 
 
@@ -100,6 +122,7 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
     """The smaller of max(x, min) and max: x held between two bounds, of which one may be absent.
 
     min, max: numbers or tensors. Inside, and at the bounds, x gets the gradient; outside, the bound taken.
+    Raises LucidError without a bound.
 
     >>> import lucid
     >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 2.0]), min=-1, max=1)
@@ -117,33 +140,61 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
 
 @public()
 def real(x: Tensor) -> Tensor:
-    """The real part; a real tensor itself."""
-    return F.real(x) if category(x.dtype) == 3 else x
+    """The real part, a view; a real tensor itself.
+
+    >>> import lucid
+    >>> lucid.real(lucid.tensor([1 + 2j]))
+    tensor([1.])
+    """
+    return F.real_view(x) if category(x.dtype) == 3 else x
 
 
 @public()
 def imag(x: Tensor) -> Tensor:
-    """The imaginary part of a complex tensor."""
+    """The imaginary part of a complex tensor: a view. Raises DtypeError for a real one.
+
+    >>> import lucid
+    >>> lucid.imag(lucid.tensor([1 + 2j]))
+    tensor([2.])
+    """
     if category(x.dtype) != 3:
         raise DtypeError(f"imag: expected a complex tensor, got {x.dtype.name}")
-    return F.imag(x)
+    return F.imag_view(x)
 
 
 @public("conj", "conj_physical", method=("conj", "conj_physical"))
 def conj(x: Tensor) -> Tensor:
-    """The complex conjugate; a real tensor itself."""
+    """The complex conjugate; a real tensor itself.
+
+    >>> import lucid
+    >>> lucid.conj(lucid.tensor([1 + 2j]))
+    tensor([1.-2.j], dtype=complex64)
+    """
     return F.conj(x) if category(x.dtype) == 3 else x
 
 
 @public("resolve_conj", "resolve_neg", method=("resolve_conj", "resolve_neg"))
 def resolve_conj(x: Tensor) -> Tensor:
-    """The tensor itself: conjugates and negatives are never delayed here."""
+    """The tensor itself: conjugates and negatives are never delayed here.
+
+    >>> import lucid
+    >>> x = lucid.tensor([1 + 2j])
+    >>> lucid.resolve_conj(x) is x
+    True
+    """
     return x
 
 
 @public()
 def complex(real: Tensor, imag: Tensor) -> Tensor:
-    """real + i imag: float32 gives complex64, float64 gives complex128."""
+    """real + i imag: float32 gives complex64, float64 gives complex128.
+
+    Shapes broadcast together. Raises DtypeError for other and for different dtypes.
+
+    >>> import lucid
+    >>> lucid.complex(lucid.tensor([1.0]), lucid.tensor([2.0]))
+    tensor([1.+2.j], dtype=complex64)
+    """
     if real.dtype != imag.dtype or category(real.dtype) != 2:
         raise DtypeError("complex: expected two tensors of one floating dtype, "
                          f"got {real.dtype.name} and {imag.dtype.name}")
@@ -156,13 +207,23 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 @public(method=True)
 def allclose(x: Tensor, y: Tensor, rtol: builtins.float = 1e-5, atol: builtins.float = 1e-8,
              equal_nan: builtins.bool = False) -> builtins.bool:
-    """Whether |x - y| <= atol + rtol |y| everywhere (waits for the device)."""
+    """Whether |x - y| <= atol + rtol |y| everywhere (waits for the device): a Python bool. See `isclose`.
+
+    >>> import lucid
+    >>> lucid.allclose(lucid.tensor([1.0]), lucid.tensor([1.000001]))
+    True
+    """
     return builtins.bool(F.isclose(x, y, rtol, atol, equal_nan).storage.array.all())
 
 
 @public(method=True)
 def equal(x: Tensor, y: Tensor) -> builtins.bool:
-    """Whether x and y have the same shape and elements; NaN equals nothing (waits for the device)."""
+    """Whether x and y have the same shape and elements; NaN equals nothing (waits for the device).
+
+    >>> import lucid
+    >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1, 2]))
+    True
+    """
     return x.shape == y.shape and builtins.bool(F.eq(x, y).storage.array.all())
 
 
@@ -170,6 +231,12 @@ def equal(x: Tensor, y: Tensor) -> builtins.bool:
 
 
 def _polygamma(x: Tensor, n: builtins.int) -> Tensor:
+    """The polygamma function of order n of the tensor: `lucid.polygamma(n, x)`.
+
+    >>> import lucid
+    >>> lucid.tensor([1.0]).polygamma(1)
+    tensor([1.6449])
+    """
     return F.polygamma(n, x)
 
 
@@ -178,7 +245,8 @@ def _forward(name: str) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
         return getattr(F, name)(*args, **kwargs)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = OPS[name].doc
+    function.__doc__ = document(OPS[name])
+    setattr(function, "__signature__", inspect.Signature(OPS[name].parameters))  # noqa: B010  (for help())
     return function
 
 
@@ -221,8 +289,15 @@ def _method(name: str) -> Callable[..., Any]:
     def function(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return getattr(x, name)(*args, **kwargs)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The tensor itself, after `{name.rstrip('_')}` was done in place."
+    function.__doc__ = _inplace.document(name)
     return function
+
+
+def _part_setter(part: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Any], None]:
+    def assign(x: Tensor, value: Any) -> None:
+        part(x).copy_(value)
+
+    return assign
 
 
 def _attach() -> None:
@@ -240,7 +315,7 @@ def _attach() -> None:
         PUBLIC.setdefault(f"{name}_", _method(f"{name}_"))
     setattr(Tensor, "polygamma", _polygamma)  # noqa: B010    (no attribute that mypy knows)
     for part in (real, imag):
-        setattr(Tensor, part.__name__, property(part))
+        setattr(Tensor, part.__name__, property(part, _part_setter(part)))
     # The name that PyTorch kept from Python 2.
     setattr(Tensor, "__rdiv__", Tensor.__rtruediv__)  # noqa: B010
 
@@ -261,20 +336,35 @@ def _apply(name: str, x: Tensor, inplace: builtins.bool, *statics: Any) -> Tenso
 
 @public("nn.functional.relu")
 def relu(x: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """max(x, 0); derivative 0 at 0."""
+    """max(x, 0); derivative 0 at 0. x: any shape; returns x's shape and dtype, x itself when `inplace`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.relu(lucid.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
     return _apply("relu", x, True) if inplace else F.relu(x)
 
 
 @public("nn.functional.relu6")
 def relu6(x: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """x held between 0 and 6; derivative 0 at both bounds."""
+    """x held between 0 and 6; derivative 0 at both bounds.
+
+    >>> import lucid
+    >>> lucid.nn.functional.relu6(lucid.tensor([-1.0, 3.0, 8.0]))
+    tensor([0., 3., 6.])
+    """
     return _apply("relu6", x, inplace)
 
 
 @public("nn.functional.hardtanh")
 def hardtanh(x: Tensor, min_val: builtins.float = -1.0, max_val: builtins.float = 1.0,
              inplace: builtins.bool = False) -> Tensor:
-    """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+    """x held between `min_val` and `max_val`; derivative 0 at both bounds. LucidError for min_val > max_val.
+
+    >>> import lucid
+    >>> lucid.nn.functional.hardtanh(lucid.tensor([-2.0, 0.5, 2.0]))
+    tensor([-1. ,  0.5,  1. ])
+    """
     if min_val > max_val:
         raise LucidError(f"hardtanh: expected min_val <= max_val, got {min_val} and {max_val}")
     return _apply("hardtanh", x, inplace, min_val, max_val)
@@ -282,13 +372,23 @@ def hardtanh(x: Tensor, min_val: builtins.float = -1.0, max_val: builtins.float 
 
 @public("nn.functional.leaky_relu")
 def leaky_relu(x: Tensor, negative_slope: builtins.float = 0.01, inplace: builtins.bool = False) -> Tensor:
-    """x where x > 0, else negative_slope x."""
+    """x where x > 0, else negative_slope x.
+
+    >>> import lucid
+    >>> lucid.nn.functional.leaky_relu(lucid.tensor([-1.0, 2.0]), 0.1)
+    tensor([-0.1,  2. ])
+    """
     return _apply("leaky_relu", x, inplace, negative_slope)
 
 
 @public("nn.functional.prelu")
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    """x where x > 0, else weight x; weight: [1], or [C] for dimension 1 of x."""
+    """x where x > 0, else weight x; weight: [1], or [C] for dimension 1 of x, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.nn.functional.prelu(lucid.tensor([-1.0, 2.0]), lucid.tensor([0.25]))
+    tensor([-0.25,  2.  ])
+    """
     return F.prelu(x, weight)
 
 
@@ -299,6 +399,11 @@ def rrelu(x: Tensor, lower: builtins.float = 1 / 8, upper: builtins.float = 1 / 
     """x where x > 0, else slope x (Xu et al. 2015, arXiv:1505.00853).
 
     The slope of each element is drawn from [lower, upper) when training, and (lower + upper) / 2 otherwise.
+    Raises LucidError for lower > upper.
+
+    >>> import lucid
+    >>> lucid.nn.functional.rrelu(lucid.tensor([-1.0, 2.0]), 0.1, 0.3)
+    tensor([-0.2,  2. ])
     """
     if lower > upper:
         raise LucidError(f"rrelu: expected lower <= upper, got {lower} and {upper}")
@@ -313,49 +418,93 @@ def rrelu(x: Tensor, lower: builtins.float = 1 / 8, upper: builtins.float = 1 / 
 @public("nn.functional.threshold")
 def threshold(x: Tensor, threshold: builtins.float, value: builtins.float,
               inplace: builtins.bool = False) -> Tensor:
-    """x where x > threshold, else `value`."""
+    """x where x > threshold, else `value`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.threshold(lucid.tensor([0.0, 0.5, 2.0]), 0.5, 20.0)
+    tensor([20., 20.,  2.])
+    """
     return _apply("threshold", x, inplace, threshold, value)
 
 
 @public("nn.functional.elu")
 def elu(x: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
-    """x where x > 0, else alpha (e^x - 1)."""
+    """x where x > 0, else alpha (e^x - 1) (Clevert et al. 2015, arXiv:1511.07289).
+
+    >>> import lucid
+    >>> lucid.nn.functional.elu(lucid.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.    ])
+    """
     return _apply("elu", x, inplace, alpha)
 
 
 @public("nn.functional.selu")
 def selu(x: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1."""
+    """scale (x where x > 0, else alpha (e^x - 1)), with the constants that keep mean 0 and variance 1.
+
+    Klambauer et al. 2017, arXiv:1706.02515.
+
+    >>> import lucid
+    >>> lucid.nn.functional.selu(lucid.tensor([-1.0, 2.0]))
+    tensor([-1.1113,  2.1014])
+    """
     return _apply("selu", x, inplace)
 
 
 @public("nn.functional.celu")
 def celu(x: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
-    """x where x > 0, else alpha (e^(x / alpha) - 1)."""
+    """x where x > 0, else alpha (e^(x / alpha) - 1) (Barron 2017, arXiv:1704.07483).
+
+    Raises ShapeError for alpha = 0.
+
+    >>> import lucid
+    >>> lucid.nn.functional.celu(lucid.tensor([-1.0, 2.0]), alpha=2.0)
+    tensor([-0.7869,  2.    ])
+    """
     return _apply("celu", x, inplace, alpha)
 
 
 @public("nn.functional.silu")
 def silu(x: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """x sigmoid(x)."""
+    """x sigmoid(x), also called swish (Hendrycks and Gimpel 2016, arXiv:1606.08415).
+
+    >>> import lucid
+    >>> lucid.nn.functional.silu(lucid.tensor([-1.0, 2.0]))
+    tensor([-0.2689,  1.7616])
+    """
     return _apply("silu", x, inplace)
 
 
 @public("nn.functional.mish")
 def mish(x: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """x tanh(softplus(x))."""
+    """x tanh(log(1 + e^x)) (Misra 2019, arXiv:1908.08681).
+
+    >>> import lucid
+    >>> lucid.nn.functional.mish(lucid.tensor([-1.0, 2.0]))
+    tensor([-0.3034,  1.944 ])
+    """
     return _apply("mish", x, inplace)
 
 
 @public("nn.functional.hardswish")
 def hardswish(x: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """x hardsigmoid(x)."""
+    """x hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244).
+
+    >>> import lucid
+    >>> lucid.nn.functional.hardswish(lucid.tensor([-4.0, 1.0, 4.0]))
+    tensor([-0.    ,  0.6667,  4.    ])
+    """
     return _apply("hardswish", x, inplace)
 
 
 @public("nn.functional.hardsigmoid")
 def hardsigmoid(x: Tensor, inplace: builtins.bool = False) -> Tensor:
-    """(x + 3) / 6 held between 0 and 1."""
+    """(x + 3) / 6 held between 0 and 1.
+
+    >>> import lucid
+    >>> lucid.nn.functional.hardsigmoid(lucid.tensor([-4.0, 0.0, 4.0]))
+    tensor([0. , 0.5, 1. ])
+    """
     return _apply("hardsigmoid", x, inplace)
 
 
@@ -374,6 +523,7 @@ def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(function)
     def written(x: Tensor, *statics: Any) -> Tensor:
         return function(x, *statics, inplace=True)
+    written.__doc__ = _inplace.document(f"{function.__name__}_")
     return written
 
 

@@ -53,7 +53,14 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window over one dimension; see `max_pool2d`."""
+    """The largest element of each window over one dimension; arguments and errors as of `max_pool2d`.
+
+    x: [batch, channels, length] or without batch.
+
+    >>> import lucid
+    >>> lucid.max_pool1d(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]), 2)
+    tensor([[3., 4.]])
+    """
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -69,9 +76,10 @@ def max_pool2d(
 ) -> Any:
     """The largest element of each window over two dimensions.
 
-    return_indices: also its place in the flattened image.
     x: [batch, channels, height, width] or without batch. stride: the kernel's size when None. The padding
-    never wins; NaN does. The gradient goes to the first of equal elements.
+    never wins; NaN does. The gradient goes to the first of equal elements. return_indices: also its place in
+    the flattened image, int64. Each size becomes (size + 2 * padding - dilation * (kernel - 1) - 1) // stride
+    + 1, rounded up with `ceil_mode`. Raises ShapeError for windows that do not fit.
 
     >>> import lucid
     >>> lucid.max_pool2d(lucid.tensor([[[1., 2.], [4., 3.]]]), 2)
@@ -90,7 +98,14 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window over three dimensions; see `max_pool2d`."""
+    """The largest element of each window over three dimensions; arguments and errors as of `max_pool2d`.
+
+    x: [batch, channels, depth, height, width] or without batch.
+
+    >>> import lucid
+    >>> lucid.max_pool3d(lucid.ones(1, 4, 4, 4), 2).shape
+    (1, 2, 2, 2)
+    """
     return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -108,7 +123,11 @@ def _with_indices(n: int) -> None:
     ) -> Any:
         return _max_pool(name, n, x, kernel_size, stride, padding, dilation, ceil_mode, True)
 
-    pool.__name__, pool.__doc__ = name, f"`max_pool{n}d` with `return_indices`: (values, indices)."
+    pool.__name__, pool.__doc__ = name, (
+        f"(values, indices): `max_pool{n}d` with `return_indices`.\n\n>>> import lucid\n"
+        f">>> values, indices = lucid.nn.functional.{name}(lucid.ones{(1, *[2] * n)}, 2)\n"
+        f">>> indices.shape\n{(1, *[1] * n)}"
+    )
     public(*((name,) if n == 1 else ()), f"nn.functional.{name}")(pool)
 
 
@@ -154,7 +173,14 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window over one dimension; see `avg_pool2d`."""
+    """The mean of each window over one dimension; arguments and errors as of `nn.functional.avg_pool2d`.
+
+    x: [batch, channels, length] or without batch.
+
+    >>> import lucid
+    >>> lucid.avg_pool1d(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]), 2)
+    tensor([[2., 3.]])
+    """
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -170,8 +196,14 @@ def avg_pool2d(
 ) -> Tensor:
     """The mean of each window over two dimensions.
 
-    x: [batch, channels, height, width] or without batch. count_include_pad: whether padding counts as zeros.
-    divisor_override: divides the sum instead of the number of cells.
+    x: [batch, channels, height, width] or without batch. stride: the kernel's size when None.
+    count_include_pad: whether padding counts as zeros. divisor_override: divides the sum instead of the
+    number of cells. Sizes as of `max_pool2d`. Raises ShapeError for windows that do not fit and a divisor of
+    0.
+
+    >>> import lucid
+    >>> lucid.nn.functional.avg_pool2d(lucid.tensor([[[1.0, 2.0], [4.0, 3.0]]]), 2)
+    tensor([[[2.5]]])
     """
     return _avg_pool(
         "avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
@@ -188,7 +220,14 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window over three dimensions; see `avg_pool2d`."""
+    """The mean of each window over three dimensions; arguments and errors as of `avg_pool2d`.
+
+    x: [batch, channels, depth, height, width] or without batch.
+
+    >>> import lucid
+    >>> lucid.nn.functional.avg_pool3d(lucid.ones(1, 4, 4, 4), 2).shape
+    (1, 2, 2, 2)
+    """
     return _avg_pool(
         "avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -198,6 +237,8 @@ def _lp_pool(
     name: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> Tensor:
     kernel = sizes(name, "kernel_size", kernel_size, n)
+    if not norm_type:
+        raise ShapeError(f"{name}: norm_type must not be 0; the mean of powers 0 has no root")
     cells = 1
     for k in kernel:
         cells *= k
@@ -210,7 +251,12 @@ def _lp_pool(
 def lp_pool1d(
     x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
 ) -> Tensor:
-    """(sum x^p)^(1/p) of each window over one dimension, p = norm_type."""
+    """(sum x^p)^(1/p) of each window over one dimension, p = norm_type; sizes as of `max_pool2d`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.lp_pool1d(lucid.tensor([[3.0, 4.0]]), 2, kernel_size=2)
+    tensor([[5.]])
+    """
     return _lp_pool("lp_pool1d", 1, x, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -218,7 +264,12 @@ def lp_pool1d(
 def lp_pool2d(
     x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
 ) -> Tensor:
-    """(sum x^p)^(1/p) of each window over two dimensions, p = norm_type."""
+    """(sum x^p)^(1/p) of each window over two dimensions, p = norm_type; sizes as of `max_pool2d`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.lp_pool2d(lucid.ones(1, 2, 2), 2, kernel_size=2)
+    tensor([[[2.]]])
+    """
     return _lp_pool("lp_pool2d", 2, x, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -226,7 +277,12 @@ def lp_pool2d(
 def lp_pool3d(
     x: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
 ) -> Tensor:
-    """(sum x^p)^(1/p) of each window over three dimensions, p = norm_type."""
+    """(sum x^p)^(1/p) of each window over three dimensions, p = norm_type; sizes as of `max_pool2d`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.lp_pool3d(lucid.ones(1, 4, 4, 4), 2, kernel_size=2).shape
+    (1, 2, 2, 2)
+    """
     return _lp_pool("lp_pool3d", 3, x, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -267,7 +323,14 @@ def _adaptive_avg(name: str, n: int, x: Tensor, output_size: Any) -> Tensor:
 
 @public("adaptive_avg_pool1d", "nn.functional.adaptive_avg_pool1d")
 def adaptive_avg_pool1d(x: Tensor, output_size: Size) -> Tensor:
-    """The means of `output_size` windows that share one dimension evenly; see `adaptive_avg_pool2d`."""
+    """The means of `output_size` windows that share one dimension evenly; see `adaptive_avg_pool2d`.
+
+    x: [batch, channels, length] or without batch.
+
+    >>> import lucid
+    >>> lucid.adaptive_avg_pool1d(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]), 2)
+    tensor([[2., 3.]])
+    """
     return _adaptive_avg("adaptive_avg_pool1d", 1, x, output_size)
 
 
@@ -275,17 +338,25 @@ def adaptive_avg_pool1d(x: Tensor, output_size: Size) -> Tensor:
 def adaptive_avg_pool2d(x: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
     """The means of windows that share each dimension evenly.
 
-    Window i of m over n cells is [floor(i n / m), ceil((i + 1) n / m)).
+    Window i of m over n cells is [floor(i n / m), ceil((i + 1) n / m)). x: [batch, channels, height, width]
+    or without batch. output_size: an int for both, or two; None keeps a size. Raises ShapeError for another
+    number of sizes, negative ones and an empty input.
 
-    x: [batch, channels, height, width] or without batch. output_size: an int for both, or two; None keeps a
-    size.
+    >>> import lucid
+    >>> lucid.nn.functional.adaptive_avg_pool2d(lucid.ones(1, 3, 7, 9), (2, None)).shape
+    (1, 3, 2, 9)
     """
     return _adaptive_avg("adaptive_avg_pool2d", 2, x, output_size)
 
 
 @public("nn.functional.adaptive_avg_pool3d")
 def adaptive_avg_pool3d(x: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
-    """The means of windows that share three dimensions evenly; see `adaptive_avg_pool2d`."""
+    """The means of windows that share three dimensions evenly; see `adaptive_avg_pool2d`.
+
+    >>> import lucid
+    >>> lucid.nn.functional.adaptive_avg_pool3d(lucid.ones(1, 3, 7, 9, 5), 2).shape
+    (1, 3, 2, 2, 2)
+    """
     return _adaptive_avg("adaptive_avg_pool3d", 3, x, output_size)
 
 
@@ -319,13 +390,20 @@ def _define_adaptive_max(n: int) -> None:
     def with_indices(x: Tensor, output_size: Any, return_indices: bool = True) -> Any:
         return _adaptive_max(name, n, x, output_size, True)
 
+    def example(function: str, shape: str) -> str:
+        call = f">>> lucid.nn.functional.{function}(lucid.ones{(1, *[5] * n)}, 2){shape}"
+        return f">>> import lucid\n{call}\n{(1, *[2] * n)}"
+
     adaptive_max_pool.__name__, with_indices.__name__ = name, f"{name}_with_indices"
     adaptive_max_pool.__doc__ = (
-        f"The largest element of each of the windows that share {n} dimension{'s' * (n > 1)} evenly, and "
-        "with "
-        "`return_indices` its place in the flattened input; see `adaptive_avg_pool2d`."
+        f"The largest element of each of the windows that share {n} dimension{'s' * (n > 1)} evenly.\n\n"
+        "Arguments and errors as of `adaptive_avg_pool2d`. return_indices: also its place in the flattened\n"
+        f"input, int64.\n\n{example(name, '.shape')}"
     )
-    with_indices.__doc__ = f"`{name}` with `return_indices`: (values, indices)."
+    with_indices.__doc__ = (
+        f"(values, indices): `{name}` with `return_indices`.\n\n"
+        f"{example(name + '_with_indices', '[1].shape')}"
+    )
     public(*((name,) if n == 1 else ()), f"nn.functional.{name}")(adaptive_max_pool)
     public(f"nn.functional.{name}_with_indices")(with_indices)
 
@@ -356,6 +434,11 @@ def _unpool(
         for m, s, k, p in zip(x.shape[x.ndim - n :], stride, kernel, padding, strict=True)
     )
     if output_size is None:
+        if min(default) < 0:
+            raise ShapeError(
+                f"{name}: the output would have sizes {default}; check kernel_size {kernel}, stride {stride} "
+                f"and padding {padding}"
+            )
         return F.max_unpool(x, indices, default)
     size = tuple(int(v) for v in output_size)[-n:]
     for have, want, s in zip(default, size, stride, strict=True):
@@ -383,8 +466,12 @@ def _define_unpool(n: int) -> None:
 
     max_unpool.__name__ = name
     max_unpool.__doc__ = (
-        f"Zeros with each element of `x` at the place in the flattened {n}-d output that `indices` "
-        f"(from `max_pool{n}d(return_indices=True)`) names."
+        f"Zeros with each element of `x` at the place in the flattened {n}-d output that `indices` names.\n\n"
+        f"indices: from `max_pool{n}d(return_indices=True)`. output_size: that of the pooled input, where\n"
+        "the windows leave it open. Raises ShapeError for one that does not fit.\n\n"
+        ">>> import lucid\n>>> F = lucid.nn.functional\n"
+        f">>> x, indices = F.max_pool{n}d(lucid.ones{(1, *[4] * n)}, 2, return_indices=True)\n"
+        f">>> F.max_unpool{n}d(x, indices, 2).shape\n{(1, *[4] * n)}"
     )
     public(f"nn.functional.{name}")(max_unpool)
 

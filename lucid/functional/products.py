@@ -23,7 +23,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
     Letters name dimensions; '...' stands for the ones without a letter; without '->' the result has the
     letters that occur once, sorted. Operands may be one list; also `einsum(x, [0, 1], y, [1, 2], [0, 2])`
-    with numbers (and Ellipsis) for letters.
+    with numbers (and Ellipsis) for letters. Raises ShapeError for an equation that does not fit its operands.
 
     >>> import lucid
     >>> lucid.einsum("ij,j->i", lucid.tensor([[1., 2.], [3., 4.]]), lucid.tensor([1., 10.]))
@@ -57,7 +57,11 @@ def tensordot(x: Tensor, y: Tensor, dims: Any = 2, out: None = None) -> Tensor:
     """The sum of products over pairs of dimensions.
 
     dims: n for the last n of x with the first n of y, or (dimensions of x, dimensions of y). Returns the
-    other dimensions of x, then those of y.
+    other dimensions of x, then those of y. Raises ShapeError for paired sizes that differ.
+
+    >>> import lucid
+    >>> lucid.tensordot(lucid.ones(2, 3, 4), lucid.ones(3, 4, 5)).shape
+    (2, 5)
     """
     if isinstance(dims, Tensor):
         dims = dims.tolist()
@@ -97,7 +101,13 @@ def _dot_order_cached(sizes: tuple[int, ...]) -> tuple[Any, ...]:
 
 @public()
 def spmm(x: Tensor, mat2: Tensor) -> Tensor:
-    """The product of two matrices: a name of `mm` in PyTorch, where `x` may also be sparse."""
+    """The product of two matrices: a name of `mm` in PyTorch, where `x` may also be sparse.
+
+    >>> import lucid
+    >>> lucid.spmm(lucid.eye(2), lucid.tensor([[1.0], [2.0]]))
+    tensor([[1.],
+            [2.]])
+    """
     return F.mm(x, mat2)
 
 
@@ -105,7 +115,12 @@ def spmm(x: Tensor, mat2: Tensor) -> Tensor:
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of two or more matrices, in the order of the fewest multiplications.
 
-    The first and the last may be vectors.
+    The first and the last may be vectors. Raises ShapeError for sizes that do not fit and fewer than 2
+    tensors.
+
+    >>> import lucid
+    >>> lucid.linalg.multi_dot([lucid.ones(10, 100), lucid.ones(100, 5), lucid.ones(5, 50)]).shape
+    (10, 50)
     """
     if len(tensors) < 2:
         raise ShapeError(f"linalg.multi_dot: expected at least 2 tensors, got {len(tensors)}")
@@ -134,6 +149,10 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of matrices in the order of the fewest multiplications.
 
     An older name of `linalg.multi_dot`.
+
+    >>> import lucid
+    >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 5)).shape
+    (2, 5)
     """
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
 
@@ -142,7 +161,12 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """A multiplied with itself n times; the identity for n = 0, powers of the inverse for n < 0.
 
-    A: [..., k, k].
+    A: [..., k, k], else ShapeError.
+
+    >>> import lucid
+    >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+    tensor([[1., 3.],
+            [0., 1.]])
     """
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ShapeError(f"linalg.matrix_power: expected square matrices [..., k, k], got shape {A.shape}")
@@ -163,7 +187,14 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
 @public("cross", method=True)
 @named("cross")
 def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
+    """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`.
+
+    Raises ShapeError where no dimension has size 3.
+
+    >>> import lucid
+    >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     if dim is None:
         sizes = broadcast_shapes(x.shape, other.shape)
         if 3 not in sizes:
@@ -175,7 +206,14 @@ def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 @public("linalg.cross")
 @named("linalg.cross")
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
-    """The vector product of 3-vectors along `dim`; the other dimensions broadcast."""
+    """The vector product of 3-vectors along `dim`; the other dimensions broadcast.
+
+    Raises ShapeError for another size along `dim` and for different numbers of dimensions.
+
+    >>> import lucid
+    >>> lucid.linalg.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     if input.ndim != other.ndim:
         raise ShapeError(
             f"linalg.cross: expected inputs with the same number of dimensions, got {input.shape} and "
@@ -193,25 +231,47 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 @public("linalg.vecdot")
 @named("linalg.vecdot")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The sum of conj(x) y along `dim`, with broadcasting."""
+    """The sum of conj(x) y along `dim`, with broadcasting.
+
+    >>> import lucid
+    >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([21., 43.])
+    """
     return F.sum(F.conj(x) * y, dim)
 
 
 @public("linalg.matmul")
 def linalg_matmul(x: Tensor, other: Tensor) -> Tensor:
-    """The matrix product: `matmul` under its name in `linalg`."""
+    """The matrix product: `matmul` under its name in `linalg`.
+
+    >>> import lucid
+    >>> lucid.linalg.matmul(lucid.tensor([[1.0, 2.0]]), lucid.tensor([[3.0], [4.0]]))
+    tensor([[11.]])
+    """
     return F.matmul(x, other)
 
 
 @public("linalg.diagonal")
 def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """The diagonals of the matrices in the last two dimensions: a view."""
+    """The diagonals of the matrices in the last two dimensions: a view.
+
+    >>> import lucid
+    >>> lucid.linalg.diagonal(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([1, 4])
+    """
     return F.diagonal(A, offset, dim1, dim2)
 
 
 @public("linalg.vander")
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """The powers 0 to N - 1 of each element (N: the last size): [..., n, N]."""
+    """The powers 0 to N - 1 of each element (N: the last size): [..., n, N]. Raises ShapeError for N < 2.
+
+    >>> import lucid
+    >>> lucid.linalg.vander(lucid.tensor([1, 2, 3]))
+    tensor([[1, 1, 1],
+            [1, 2, 4],
+            [1, 3, 9]])
+    """
     x = x if x.ndim else F.reshape(x, (1,))
     count = x.shape[-1] if N is None else N
     if count < 2:
@@ -227,7 +287,12 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """sum over i, j of input1_i weight[o, i, j] input2_j + bias[o].
 
-    input1: [..., in1]; input2: [..., in2]; weight: [out, in1, in2]; bias: [out]. Returns [..., out].
+    input1: [..., in1]; input2: [..., in2]; weight: [out, in1, in2]; bias: [out]. Returns [..., out]. Raises
+    ShapeError for others.
+
+    >>> import lucid
+    >>> lucid.bilinear(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]), lucid.eye(2).reshape(1, 2, 2))
+    tensor([11.])
     """
     return F.bilinear(input1, input2, weight, bias)
 
@@ -243,7 +308,11 @@ def cdist(
 
     The Euclidean distance is taken from a matrix product when n or m exceeds 25 (`compute_mode`
     "use_mm_for_euclid_dist" always, "donot_use_..." never), which is fast but rounds distances much smaller
-    than the rows.
+    than the rows. Raises ShapeError for other shapes and p < 0.
+
+    >>> import lucid
+    >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [1.0, 0.0]]))
+    tensor([[5., 1.]])
     """
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"cdist: expected x1 [..., n, k] and x2 [..., m, k], got {x1.shape} and {x2.shape}")
@@ -265,7 +334,11 @@ def cdist(
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of rows i < j of x [n, k], in the order (0, 1), (0, 2), ..., (1, 2).
 
-    Returns [n (n - 1) / 2].
+    Returns [n (n - 1) / 2]. Raises ShapeError for other shapes and p < 0.
+
+    >>> import lucid
+    >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+    tensor([5.    , 1.    , 4.2426])
     """
     if x.ndim != 2 or p < 0:
         raise ShapeError(f"pdist: expected a matrix [n, k] and p >= 0, got shape {x.shape} and p={p}")

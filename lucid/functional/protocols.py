@@ -146,7 +146,12 @@ def _array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Modu
 
 
 def _to_device(self: Tensor, device: Device | str, /, *, stream: Any = None) -> Tensor:
-    """The tensor on another device; itself when it is there. Work is ordered by the current stream."""
+    """The tensor on another device; itself when it is there. Work is ordered by the current stream.
+
+    >>> import lucid
+    >>> lucid.zeros(2).to_device("cpu").device
+    device(type='cpu')
+    """
     return self.to(device)
 
 

@@ -34,7 +34,16 @@ def rand(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Uniform numbers in [0, 1)."""
+    """Uniform numbers in [0, 1).
+
+    size: numbers or one tuple. generator: the device's own when None. dtype: the default dtype when None. The
+    same seed gives the same numbers on every device. Raises ShapeError for a negative size.
+
+    >>> import lucid
+    >>> x = lucid.rand(2, 3)
+    >>> x.shape, bool(((x >= 0) & (x < 1)).all())
+    ((2, 3), True)
+    """
     backend = _device(device, generator, out)
     return given(
         out,
@@ -57,7 +66,14 @@ def randn(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Normal numbers with mean 0 and standard deviation 1. A complex dtype has variance 1/2 in each part."""
+    """Normal numbers with mean 0 and standard deviation 1; arguments and errors as of `rand`.
+
+    A complex dtype has variance 1/2 in each part.
+
+    >>> import lucid
+    >>> lucid.randn(2, 3).shape
+    (2, 3)
+    """
     backend = _device(device, generator, out)
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape, source = shape_of("randn", size), generator_for(generator, backend)
@@ -81,7 +97,15 @@ def randint(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Integers in [low, high), int64 unless given: `randint(high, size)` or `randint(low, high, size)`."""
+    """Integers in [low, high), int64 unless given: `randint(high, size)` or `randint(low, high, size)`.
+
+    Raises ShapeError for low >= high and for a size that is no tuple.
+
+    >>> import lucid
+    >>> x = lucid.randint(0, 10, (3,))
+    >>> x.dtype, bool(((x >= 0) & (x < 10)).all())
+    (dtype('int64'), True)
+    """
     if size is None:
         if high is None or isinstance(high, (int, np.integer)):
             raise ShapeError(
@@ -114,7 +138,12 @@ def randperm(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """0 .. n - 1 in random order, int64 unless given."""
+    """0 .. n - 1 in random order, int64 unless given. Raises ShapeError for n < 0.
+
+    >>> import lucid
+    >>> lucid.randperm(4).sort().values
+    tensor([0, 1, 2, 3])
+    """
     backend = _device(device, generator, out)
     shape_of("randperm", (n,))
     array = generator_for(generator, backend).permutation(int(n))
@@ -135,7 +164,12 @@ def rand_like(
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """`rand` with the shape, and unless given the dtype and device, of `x`."""
+    """`rand` with the shape, and unless given the dtype and device, of `x`.
+
+    >>> import lucid
+    >>> lucid.rand_like(lucid.zeros(2, 3)).shape
+    (2, 3)
+    """
     return rand(
         x.shape,
         generator=generator,
@@ -155,7 +189,12 @@ def randn_like(
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """`randn` with the shape, and unless given the dtype and device, of `x`."""
+    """`randn` with the shape, and unless given the dtype and device, of `x`.
+
+    >>> import lucid
+    >>> lucid.randn_like(lucid.zeros(2, 3)).shape
+    (2, 3)
+    """
     return randn(
         x.shape,
         generator=generator,
@@ -177,7 +216,12 @@ def randint_like(
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """`randint` with the shape, and unless given the dtype and device, of `x`."""
+    """`randint` with the shape, and unless given the dtype and device, of `x`: integers in [low, high).
+
+    >>> import lucid
+    >>> lucid.randint_like(lucid.zeros(2, 3), 10).dtype
+    dtype('float32')
+    """
     low, high = (0, low) if high is None else (low, high)
     return randint(
         low,
@@ -202,8 +246,15 @@ def normal(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Normal numbers: of `size` with numbers for mean and std, or one per element of the tensors mean and std
-    (broadcast).
+    """Normal numbers: of `size` for numbers mean and std, or one per element of tensors mean and std.
+
+    Tensors broadcast together. Raises ShapeError for a negative std and for numbers without a size.
+
+    >>> import lucid
+    >>> lucid.normal(0.0, 1.0, (2, 3)).shape
+    (2, 3)
+    >>> lucid.normal(lucid.tensor([0.0, 100.0]), 0.0)
+    tensor([  0., 100.])
     """
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     if not tensors:
@@ -241,7 +292,14 @@ def _check_probabilities(name: str, x: Tensor) -> None:
 def bernoulli(
     x: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None
 ) -> Tensor:
-    """1 with probability x (or p, with the shape of x), else 0, in the dtype of x. Not differentiable."""
+    """1 with probability x (or p, with the shape of x), else 0, in the dtype of x. Not differentiable.
+
+    Raises ShapeError for probabilities outside [0, 1] (on the CPU).
+
+    >>> import lucid
+    >>> lucid.bernoulli(lucid.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
     backend = x.storage.backend
     source = generator_for(generator, backend)
     if p is not None:
@@ -258,10 +316,15 @@ def bernoulli(
 def multinomial(
     x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """int64 [..., num_samples]: indices drawn with the weights in each row of x ([n] or [rows, n]), which
-    need not sum to 1.
+    """Indices drawn with the weights in each row of `x`: int64 [..., num_samples].
 
-    Without replacement: the smallest of exponentials divided by weights (Efraimidis and Spirakis 2006).
+    x: [n] or [rows, n], floating weights >= 0 that need not sum to 1. Without replacement: the smallest of
+    exponentials divided by weights (Efraimidis and Spirakis 2006). Raises ShapeError for other weights, and
+    for more samples than there are weights above 0.
+
+    >>> import lucid
+    >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
+    tensor([1, 1, 1])
     """
     if x.ndim not in (1, 2) or category(x.dtype) != 2:
         raise ShapeError(
@@ -269,6 +332,8 @@ def multinomial(
         )
     backend = x.storage.backend
     xp, n = backend.xp, x.shape[-1]
+    if not n:
+        raise ShapeError(f"multinomial: expected at least one weight, got shape {x.shape}")
     if num_samples < 1 or (num_samples > n and not replacement):
         raise ShapeError(
             f"multinomial: cannot draw {num_samples} of {n} without replacement; pass replacement=True"
@@ -300,7 +365,12 @@ def multinomial(
 
 @public()
 def poisson(x: Tensor, generator: Generator | None = None) -> Tensor:
-    """Poisson numbers with the rates x, in its dtype; drawn on the host, so equal on all devices."""
+    """Poisson numbers with the rates x, in its dtype; drawn on the host, so equal on all devices.
+
+    >>> import lucid
+    >>> lucid.poisson(lucid.tensor([0.0, 0.0]))
+    tensor([0., 0.])
+    """
     backend = x.storage.backend
     rates = backend.to_numpy(x.storage.array)
     if not (rates >= 0).all():
@@ -317,7 +387,13 @@ def _write(x: Tensor, array: Any, name: str) -> Tensor:
 
 
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """The tensor itself, filled with uniform numbers in [a, b)."""
+    """The tensor itself, filled with uniform numbers in [a, b). Raises ShapeError for a > b.
+
+    >>> import lucid
+    >>> x = lucid.empty(3).uniform_(2.0, 3.0)
+    >>> bool(((x >= 2) & (x < 3)).all())
+    True
+    """
     check_writable(self, "uniform_")
     if a > b:
         raise ShapeError(f"uniform_: expected a <= b, got {a}, {b}")
@@ -329,7 +405,12 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """The tensor itself, filled with normal numbers."""
+    """The tensor itself, filled with normal numbers. Raises ShapeError for std < 0.
+
+    >>> import lucid
+    >>> lucid.empty(2).normal_(5.0, 0.0)
+    tensor([5., 5.])
+    """
     check_writable(self, "normal_")
     if std < 0:
         raise ShapeError(f"normal_: expected std >= 0, got {std}")
@@ -349,7 +430,12 @@ def normal_(
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """The tensor itself, filled with exp of normal numbers."""
+    """The tensor itself, filled with exp of normal numbers of that mean and std.
+
+    >>> import lucid
+    >>> bool((lucid.empty(3).log_normal_() > 0).all())
+    True
+    """
     check_writable(self, "log_normal_")
     backend = self.storage.backend
     return _write(
@@ -360,7 +446,14 @@ def log_normal_(
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """The tensor itself, filled with exponential numbers > 0 of rate `lambd`."""
+    """The tensor itself, filled with exponential numbers > 0 of rate `lambd`.
+
+    Raises ShapeError for lambd <= 0.
+
+    >>> import lucid
+    >>> bool((lucid.empty(3).exponential_() > 0).all())
+    True
+    """
     check_writable(self, "exponential_")
     if not lambd > 0:
         raise ShapeError(f"exponential_: expected lambd > 0, got {lambd}")
@@ -372,7 +465,14 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """The tensor itself, filled with 1 with probability p (a number, or a tensor that broadcasts), else 0."""
+    """The tensor itself, filled with 1 with probability p (a number, or a tensor that broadcasts), else 0.
+
+    Raises ShapeError for probabilities outside [0, 1] in a tensor (on the CPU).
+
+    >>> import lucid
+    >>> lucid.empty(2).bernoulli_(lucid.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
     check_writable(self, "bernoulli_")
     backend = self.storage.backend
     source = generator_for(generator, backend)
@@ -389,8 +489,15 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
 def random_(
     self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """The tensor itself, filled with integers: `random_()` over all the dtype's (for floats: that it holds
-    exactly), `random_(high)`, `random_(low, high)`.
+    """The tensor itself, filled with integers: `random_()`, `random_(high)`, `random_(low, high)`.
+
+    Without bounds: all of the dtype's (for floats: those that it holds exactly). Raises DtypeError for
+    complex numbers.
+
+    >>> import lucid
+    >>> x = lucid.empty(3).random_(5, 7)
+    >>> bool(((x == 5) | (x == 6)).all())
+    True
     """
     check_writable(self, "random_")
     kind = category(self.dtype)
@@ -412,7 +519,12 @@ def random_(
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """The tensor itself, filled with Cauchy numbers: median + sigma tan(pi (u - 1/2))."""
+    """The tensor itself, filled with Cauchy numbers: median + sigma tan(pi (u - 1/2)).
+
+    >>> import lucid
+    >>> lucid.empty(3).cauchy_().shape
+    (3,)
+    """
     check_writable(self, "cauchy_")
     backend = self.storage.backend
     u = generator_for(generator, backend).uniform(self.shape, dtype=float64)
@@ -420,7 +532,14 @@ def cauchy_(
 
 
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """The tensor itself, filled with numbers of trials up to the first success of probability p."""
+    """The tensor itself, filled with numbers of trials up to the first success of probability p.
+
+    Raises ShapeError for a p outside (0, 1).
+
+    >>> import lucid
+    >>> bool((lucid.empty(3).geometric_(0.5) >= 1).all())
+    True
+    """
     check_writable(self, "geometric_")
     if not 0.0 < p < 1.0:
         raise ShapeError(f"geometric_: expected 0 < p < 1, got {p}")

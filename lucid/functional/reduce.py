@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from ..autograd.inplace import method as in_place
+from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named, normalize_dim
@@ -21,7 +22,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class ValuesIndices(NamedTuple):
-    """Chosen elements, and where they stood along the dimension (int64)."""
+    """Chosen elements (`values`), and where they stood along the dimension (`indices`, int64)."""
 
     values: Tensor
     indices: Tensor
@@ -56,6 +57,9 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None,
         keepdims: bool = False) -> Tensor:
     """Sum over `dim` (an int, a tuple, or None for all), computed in `dtype` when it is given.
 
+    x: any shape and dtype; integers and bools give int64, 16-bit floats are accumulated in float32. Returns
+    x's shape without `dim`, or with size 1 there (keepdim). Raises IndexRangeError for a dim out of range.
+
     >>> import lucid
     >>> lucid.sum(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
     tensor([3., 7.])
@@ -66,34 +70,66 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None,
 @public(method=True)
 def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, axis: Dim = None,
          keepdims: bool = False) -> Tensor:
-    """Mean over `dim` (an int, a tuple, or None for all), computed in `dtype` when it is given."""
+    """Mean over `dim` (an int, a tuple, or None for all), computed in `dtype` when it is given.
+
+    Shapes as of `sum`; 16-bit floats are accumulated in float32. Raises DtypeError for integers,
+    IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
+    tensor([2., 3.])
+    """
     return F.mean(_cast(x, dtype), dim if axis is None else axis, keepdim or keepdims)
 
 
 @public(method=True)
 @numpy_names
 def nansum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Sum over `dim` with NaN taken as 0."""
+    """Sum over `dim` with NaN taken as 0; shapes and errors as of `sum`.
+
+    >>> import lucid
+    >>> lucid.nansum(lucid.tensor([1.0, lucid.nan, 2.0]))
+    tensor(3.)
+    """
     return _cast(F.nansum(_cast(x, dtype), dim, keepdim), dtype)
 
 
 @public(method=True)
 @numpy_names
 def nanmean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Mean over `dim` of the elements that are not NaN."""
+    """Mean over `dim` of the elements that are not NaN; shapes as of `sum`.
+
+    >>> import lucid
+    >>> lucid.nanmean(lucid.tensor([1.0, lucid.nan, 2.0]))
+    tensor(1.5)
+    """
     return F.nanmean(_cast(x, dtype), dim, keepdim)
 
 
 @public(method=True)
 @numpy_names
 def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Product of all elements, or along `dim`; integers give int64. The gradient is exact at zeros."""
+    """Product of all elements, or along `dim`; integers give int64.
+
+    The gradient is exact at zeros. Raises IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.prod(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=1)
+    tensor([ 2., 12.])
+    """
     return _cast(F.prod(_cast(x, dtype), dim, keepdim), dtype)
 
 
 @public(method=True)
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
-    """`x` summed over the dimensions along which a tensor of `size` would be broadcast to x's shape."""
+    """`x` summed over the dimensions along which a tensor of `size` would be broadcast to x's shape.
+
+    Raises ShapeError where size does not broadcast to x's shape.
+
+    >>> import lucid
+    >>> lucid.ones(2, 3).sum_to_size(1, 3)
+    tensor([[2., 2., 2.]])
+    """
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     extra = x.ndim - len(shape)
     if extra < 0 or any(n not in (1, x.shape[extra + i]) for i, n in enumerate(shape)):
@@ -109,7 +145,7 @@ def _extremum(x: Tensor, dim: Any, keepdim: bool, full: Any, along: Any, binary:
         return full(x, None, keepdim)
     if isinstance(dim, Tensor):
         return binary(x, dim)
-    return ValuesIndices(*along(x, int(dim), keepdim))
+    return ValuesIndices(*along(x, dim, keepdim))
 
 
 @public(method=True)
@@ -117,7 +153,8 @@ def _extremum(x: Tensor, dim: Any, keepdim: bool, full: Any, along: Any, binary:
 def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
     """The largest element; with `dim`, (values, indices) along it; with a tensor, the larger of each pair.
 
-    Of all elements: ties share the gradient evenly. Along `dim`: the gradient goes to the returned index.
+    Of all elements: ties share the gradient evenly. Along `dim`: the gradient goes to the returned index. NaN
+    wins. Raises IndexRangeError for an empty dimension or a dim out of range.
 
     >>> import lucid
     >>> lucid.max(lucid.tensor([[1.0, 5.0], [4.0, 2.0]]), dim=1).indices
@@ -131,7 +168,13 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
 def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
     """The smallest element; with `dim`, (values, indices) along it; with a tensor, the smaller of each pair.
 
-    Of all elements: ties share the gradient evenly. Along `dim`: the gradient goes to the returned index.
+    Of all elements: ties share the gradient evenly. Along `dim`: the gradient goes to the returned index. NaN
+    wins. Raises IndexRangeError for an empty dimension or a dim out of range.
+
+    >>> import lucid
+    >>> values, indices = lucid.min(lucid.tensor([[1.0, 5.0], [4.0, 2.0]]), dim=1)
+    >>> values, indices
+    (tensor([1., 2.]), tensor([0, 1]))
     """
     return _extremum(x, dim if other is None else other, keepdim, F.amin, F.min_dim, F.minimum)
 
@@ -139,7 +182,15 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
 @public(method=True)
 @numpy_names
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
-    """(min, max) of all elements, or along `dim`. Ties share the gradient evenly."""
+    """(min, max) of all elements, or along `dim`. Ties share the gradient evenly.
+
+    Raises IndexRangeError for an empty dimension or a dim out of range.
+
+    >>> import lucid
+    >>> low, high = lucid.aminmax(lucid.tensor([3.0, 1.0, 2.0]))
+    >>> low, high
+    (tensor(1.), tensor(3.))
+    """
     return MinMax(F.amin(x, dim, keepdim), F.amax(x, dim, keepdim))
 
 
@@ -164,7 +215,17 @@ def _moment_arguments(x: Tensor, dim: Any, unbiased: Any, correction: Any) -> tu
 @numpy_names
 def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Tensor:
-    """Variance over `dim`: sum |x - mean|^2 / (n - correction), with correction 1 unless given."""
+    """Variance over `dim`: sum |x - mean|^2 / (n - correction), with correction 1 unless given.
+
+    x: floating or complex, else DtypeError. unbiased: False is correction 0. Without a degree of freedom (n
+    <= correction) the result is NaN or inf.
+
+    >>> import lucid
+    >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0]))
+    tensor(1.)
+    >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0]), correction=0)
+    tensor(0.6667)
+    """
     dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.var(x, dim, correction, keepdim)
 
@@ -174,7 +235,14 @@ def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 @named("std")
 def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Tensor:
-    """Standard deviation over `dim`, the root of `var`; its gradient at 0 is 0."""
+    """Standard deviation over `dim`, the root of `var`; its gradient at 0 is 0.
+
+    x: floating or complex, else DtypeError.
+
+    >>> import lucid
+    >>> lucid.std(lucid.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), dim=1)
+    tensor([1., 0.])
+    """
     dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.std(x, dim, correction, keepdim)
 
@@ -184,7 +252,12 @@ def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 @named("var_mean")
 def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
-    """(variance, mean) over `dim`."""
+    """(variance, mean) over `dim`; arguments and errors as of `var`.
+
+    >>> import lucid
+    >>> lucid.var_mean(lucid.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
     dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.var(x, dim, correction, keepdim), F.mean(x, dim, keepdim)
 
@@ -194,7 +267,12 @@ def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: 
 @named("std_mean")
 def std_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
-    """(standard deviation, mean) over `dim`."""
+    """(standard deviation, mean) over `dim`; arguments and errors as of `std`.
+
+    >>> import lucid
+    >>> lucid.std_mean(lucid.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
     dim, correction = _moment_arguments(x, dim, unbiased, correction)
     return F.std(x, dim, correction, keepdim), F.mean(x, dim, keepdim)
 
@@ -209,9 +287,16 @@ def _weights(name: str, x: Tensor, weights: Tensor | None) -> Any:
 @public(method=True)
 def cov(x: Tensor, *, correction: float = 1, fweights: Tensor | None = None,
         aweights: Tensor | None = None) -> Tensor:
-    """Covariance of variables in rows and observations in columns. x: [n, m] or [m]; returns [n, n] or [].
+    """Covariance of variables in rows and observations in columns.
 
-    fweights: how often each observation counts (integers); aweights: its relative importance.
+    sum over m of (x_i - mean_i) conj(x_j - mean_j) / (m - correction). x: [n, m] or [m], else ShapeError;
+    returns [n, n] or []. fweights: how often each observation counts (integers); aweights: its relative
+    importance; both [m].
+
+    >>> import lucid
+    >>> lucid.cov(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
     """
     if x.ndim > 2:
         raise ShapeError(f"cov: expected at most 2 dimensions, got shape {x.shape}")
@@ -236,7 +321,15 @@ def cov(x: Tensor, *, correction: float = 1, fweights: Tensor | None = None,
 
 @public(method=True)
 def corrcoef(x: Tensor) -> Tensor:
-    """Correlation coefficients of variables in rows and observations in columns: cov / sqrt(var var')."""
+    """Correlation coefficients of variables in rows and observations in columns: cov / sqrt(var var').
+
+    x: [n, m] or [m], else ShapeError; returns [n, n] or [].
+
+    >>> import lucid
+    >>> lucid.corrcoef(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
     c = cov(x)
     if not c.ndim:
         return c / c
@@ -248,11 +341,19 @@ def corrcoef(x: Tensor) -> Tensor:
 
 @public(method=True)
 @numpy_names
-def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: None = None,
+def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: Any = None,
          dtype: Any = None) -> Tensor:
-    """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0, "fro" (2) or "nuc" (singular values)."""
+    """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0, "fro" (2) or "nuc" (singular values).
+
+    Raises DtypeError for another p. The gradient at a norm of 0 is 0. New code writes `linalg.vector_norm` or
+    `linalg.matrix_norm`.
+
+    >>> import lucid
+    >>> lucid.norm(lucid.tensor([[3.0, 4.0], [0.0, 1.0]]), dim=1)
+    tensor([5., 1.])
+    """
     if out is not None:
-        raise DtypeError("norm: out= is not supported; assign the result")
+        return written("norm", out, norm, (x, p, dim, keepdim), {"dtype": dtype})
     x = _cast(x, dtype)
     if p == "nuc":
         linalg: Any = importlib.import_module("lucid.linalg")
@@ -265,13 +366,26 @@ def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out:
 @public(method=True)
 @named("dist")
 def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """p-norm of x - other."""
+    """p-norm of x - other: (sum |x - other|^p)^(1/p), 0-d. Shapes broadcast together, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.dist(lucid.tensor([1.0, 2.0]), lucid.tensor([4.0, 6.0]))
+    tensor(5.)
+    """
     return F.p_norm(x - other, float(p))
 
 
 @public(method=True)
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """`x` with each slice along `dim` scaled down so that its p-norm is at most `maxnorm`."""
+    """`x` with each slice along `dim` scaled down so that its p-norm is at most `maxnorm`.
+
+    x: at least 2 dimensions; p > 0, maxnorm >= 0; ShapeError otherwise.
+
+    >>> import lucid
+    >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6, 0.8],
+            [0.3, 0.4]])
+    """
     dim = normalize_dim("renorm", dim, x.ndim)
     if p <= 0 or maxnorm < 0:
         raise ShapeError(f"renorm: expected p > 0 and maxnorm >= 0, got p={p} and maxnorm={maxnorm}")
@@ -287,153 +401,58 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 @public(method=True)
 @numpy_names
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Sum of the elements up to each position along `dim`."""
+    """Sum of the elements up to each position along `dim`.
+
+    Integers give int64; 16-bit floats are accumulated in float32. Raises IndexRangeError for a dim out of
+    range.
+
+    >>> import lucid
+    >>> lucid.cumsum(lucid.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([1., 3., 6.])
+    """
     return _cast(F.cumsum(_cast(x, dtype), dim), dtype)
 
 
 @public(method=True)
 @numpy_names
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
+    """Product of the elements up to each position along `dim`. The gradient is exact at zeros.
+
+    Integers give int64. Raises IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.cumprod(lucid.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([1., 2., 6.])
+    """
     return _cast(F.cumprod(_cast(x, dtype), dim), dtype)
 
 
 @public(method=True)
 @numpy_names
 def cummax(x: Tensor, dim: int) -> ValuesIndices:
-    """(values, indices) of the largest element up to each position along `dim`."""
+    """(values, indices) of the largest element up to each position along `dim`; the last place among ties.
+
+    Raises IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.cummax(lucid.tensor([1.0, 3.0, 2.0]), dim=0)
+    ValuesIndices(values=tensor([1., 3., 3.]), indices=tensor([0, 1, 1]))
+    """
     return ValuesIndices(*F.cummax(x, dim))
 
 
 @public(method=True)
 @numpy_names
 def cummin(x: Tensor, dim: int) -> ValuesIndices:
-    """(values, indices) of the smallest element up to each position along `dim`."""
-    return ValuesIndices(*F.cummin(x, dim))
+    """(values, indices) of the smallest element up to each position along `dim`; the last place among ties.
 
+    Raises IndexRangeError for a dim out of range.
 
-# ---- differences and integrals ----
-
-def _part(x: Tensor, dim: int, start: int | None, stop: int | None, step: int | None = None) -> Tensor:
-    return F.getitem_view(x, (slice(None),) * dim + (slice(start, stop, step),))
-
-
-@public(method=True)
-@numpy_names
-def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
-         append: Tensor | None = None) -> Tensor:
-    """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind."""
-    if not x.ndim:
-        raise ShapeError("diff: expected at least 1 dimension, got a 0-d tensor")
-    if n < 0:
-        raise ShapeError(f"diff: expected an order n >= 0, got {n}")
-    dim = normalize_dim("diff", dim, x.ndim)
-    if n == 0:
-        return F.clone(x)
-    parts = [t for t in (prepend, x, append) if t is not None]
-    x = F.cat(*parts, dim=dim) if len(parts) > 1 else x
-    for _ in range(builtins.min(n, x.shape[dim])):
-        later, earlier = _part(x, dim, 1, None), _part(x, dim, None, builtins.max(x.shape[dim] - 1, 0))
-        x = F.logical_xor(later, earlier) if x.dtype == bool else later - earlier
-    return x
-
-
-def _slope(x: Tensor, dim: int, spacing: Any, edge_order: int) -> Tensor:
-    """Central differences along `dim`: second order inside, `edge_order` at the ends."""
-    if isinstance(spacing, Tensor):
-        shape = [1] * x.ndim
-        shape[dim] = -1
-        gap = diff(spacing).to(x.dtype).reshape(shape)
-        before, after = _part(gap, dim, None, -1), _part(gap, dim, 1, None)
-        first, last = _part(gap, dim, None, 1), _part(gap, dim, -1, None)
-    else:
-        before = after = first = last = spacing
-    low, mid, high = _part(x, dim, None, -2), _part(x, dim, 1, -1), _part(x, dim, 2, None)
-    if isinstance(spacing, Tensor):
-        inner = (high * before / after - low * after / before) / (before + after)
-        inner = inner + mid * (after - before) / (before * after)
-    else:
-        inner = (high - low) / (2.0 * spacing)
-
-    def at(i: int) -> Tensor:
-        return _part(x, dim, i, i + 1 if i != -1 else None)
-    if edge_order == 1:
-        start, end = (at(1) - at(0)) / first, (at(-1) - at(-2)) / last
-    else:
-        second = _part(gap, dim, 1, 2) if isinstance(spacing, Tensor) else spacing
-        penultimate = _part(gap, dim, -2, -1) if isinstance(spacing, Tensor) else spacing
-        start = _one_sided(at(0), at(1), at(2), first, second)
-        end = -_one_sided(at(-1), at(-2), at(-3), last, penultimate)
-    return F.cat(start, inner, end, dim=dim)
-
-
-def _one_sided(a: Tensor, b: Tensor, c: Tensor, h: Any, k: Any) -> Tensor:
-    # Derivative at a of the parabola through a, b, c at 0, h, h + k.
-    return -a * ((2.0 * h + k) / (h * (h + k))) + b * ((h + k) / (h * k)) - c * (h / (k * (h + k)))
-
-
-@public(method=False)
-def gradient(x: Tensor, *, spacing: Any = 1, dim: Dim = None, edge_order: int = 1) -> tuple[Tensor, ...]:
-    """Estimated derivative of `x` along each of `dim`: second order inside, `edge_order` at the ends.
-
-    spacing: a number, one number for each dimension, or one tensor of coordinates for each dimension.
+    >>> import lucid
+    >>> lucid.cummin(lucid.tensor([2.0, 3.0, 1.0]), dim=0).values
+    tensor([2., 2., 1.])
     """
-    spacing = 1 if spacing is None else spacing
-    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-    dims = tuple(normalize_dim("gradient", d, x.ndim) for d in dims)
-    each = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
-    if isinstance(spacing, Tensor) and spacing.ndim:
-        each = [spacing]
-    if len(each) != len(dims):
-        raise ShapeError(f"gradient: expected one spacing for each of {len(dims)} dims, got {len(each)}")
-    if edge_order not in (1, 2):
-        raise ShapeError(f"gradient: edge_order is 1 or 2, got {edge_order}")
-    for d, s in zip(dims, each, strict=True):
-        if isinstance(s, Tensor) and s.ndim and s.shape != (x.shape[d],):
-            raise ShapeError(
-                f"gradient: expected {x.shape[d]} coordinates along dim {d}, got spacing of shape {s.shape}"
-            )
-        if x.shape[d] < edge_order + 1:
-            raise ShapeError(f"gradient: expected at least {edge_order + 1} elements along dim {d}, got "
-                             f"shape {x.shape}")
-    return tuple(_slope(x, d, s, edge_order) for d, s in zip(dims, each, strict=True))
-
-
-def _trapezoids(y: Tensor, x: Any, dx: Any, dim: int) -> tuple[Tensor, int]:
-    dim = normalize_dim("trapezoid", dim, y.ndim)
-    n = y.shape[dim]
-    pairs = (_part(y, dim, 1, None) + _part(y, dim, None, builtins.max(n - 1, 0))) * 0.5
-    if x is None:
-        return pairs * (1.0 if dx is None else dx), dim
-    if x.ndim == 1:
-        shape = [1] * y.ndim
-        shape[dim] = -1
-        x = x.reshape(shape)
-        return pairs * diff(x, dim=dim), dim
-    extra = y.ndim - x.ndim
-    return pairs * diff(x, dim=dim - extra if extra > 0 else dim), dim
-
-
-@public(method=False)
-@named("trapezoid")
-def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`."""
-    parts, dim = _trapezoids(y, x, dx, dim)
-    return F.sum(parts, dim)
-
-
-@public(method=False)
-def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` along `dim`: another name of `trapezoid`."""
-    return trapezoid(y, x, dx=dx, dim=dim)
-
-
-@public(method=False)
-@named("cumulative_trapezoid")
-def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Integral of `y` up to each position but the first along `dim`, by the trapezoidal rule."""
-    parts, dim = _trapezoids(y, x, dx, dim)
-    return F.cumsum(parts, dim)
+    return ValuesIndices(*F.cummin(x, dim))
 
 
 # ---- order statistics ----
@@ -441,28 +460,56 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, 
 @public(method=True)
 @numpy_names
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The median of all elements, or (values, indices) along `dim`: the lower of two middle ones."""
+    """The median of all elements, or (values, indices) along `dim`: the lower of two middle ones.
+
+    NaN if any element is. Raises IndexRangeError for an empty dimension or a dim out of range.
+
+    >>> import lucid
+    >>> lucid.median(lucid.tensor([4.0, 1.0, 3.0, 2.0]))
+    tensor(2.)
+    """
     return F.median_all(x) if dim is None else ValuesIndices(*F.median_dim(x, dim, keepdim))
 
 
 @public(method=True)
 @numpy_names
 def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The median of the elements that are not NaN, or (values, indices) along `dim`."""
+    """The median of the elements that are not NaN, or (values, indices) along `dim`.
+
+    The lower of two middle ones. Raises IndexRangeError for an empty dimension or a dim out of range.
+
+    >>> import lucid
+    >>> lucid.nanmedian(lucid.tensor([4.0, lucid.nan, 1.0, 3.0]))
+    tensor(3.)
+    """
     return F.nanmedian_all(x) if dim is None else ValuesIndices(*F.nanmedian_dim(x, dim, keepdim))
 
 
 @public(method=True)
 @numpy_names
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """(values, indices) of the most frequent element along `dim`; the smallest of equally frequent ones."""
+    """(values, indices) of the most frequent element along `dim`; the smallest of equally frequent ones.
+
+    indices: where it stands last. Raises IndexRangeError for an empty dimension or a dim out of range.
+
+    >>> import lucid
+    >>> lucid.mode(lucid.tensor([1, 2, 2, 3]))
+    ValuesIndices(values=tensor(2), indices=tensor(2))
+    """
     return ValuesIndices(*F.mode(x, dim, keepdim))
 
 
 @public(method=True)
 @numpy_names
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
-    """(values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    """(values, indices) of the k-th smallest element along `dim`; k counts from 1.
+
+    Raises IndexRangeError for a k outside [1, size] and a dim out of range.
+
+    >>> import lucid
+    >>> lucid.kthvalue(lucid.tensor([4.0, 1.0, 3.0]), 2)
+    ValuesIndices(values=tensor(3.), indices=tensor(2))
+    """
     return ValuesIndices(*F.kthvalue(x, k, dim, keepdim))
 
 
@@ -478,7 +525,7 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
     if q.ndim > 1 or q.dtype != x.dtype:
         raise ShapeError(f"{name}: expected q of at most 1 dimension and dtype {x.dtype.name}, got "
                          f"{q.dtype.name}{list(q.shape)}")
-    if bool(((q.array < 0) | (q.array > 1)).any()):
+    if not bool(((q.array >= 0) & (q.array <= 1)).all()):
         raise ShapeError(f"{name}: expected 0 <= q <= 1, got {q.detach()}")
     whole = dim is None or not x.ndim
     dim = None if whole else normalize_dim(name, dim, x.ndim)  # type: ignore[arg-type]
@@ -512,7 +559,15 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
 @numpy_names
 def quantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
              interpolation: str = "linear") -> Tensor:
-    """The `q`-th quantiles of all, or along `dim`. q: a number, or a vector (then in front), in [0, 1]."""
+    """The `q`-th quantiles of all, or along `dim`. q: a number, or a vector (then in front), in [0, 1].
+
+    interpolation: "linear", "lower", "higher", "nearest" or "midpoint", where q falls between two elements.
+    Raises DtypeError for integers, ShapeError for a q outside [0, 1] and for an empty x.
+
+    >>> import lucid
+    >>> lucid.quantile(lucid.tensor([0.0, 1.0, 2.0, 3.0]), lucid.tensor([0.5, 1.0]))
+    tensor([1.5, 3. ])
+    """
     return _quantile("quantile", x, q, dim, keepdim, interpolation, False)
 
 
@@ -520,7 +575,12 @@ def quantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *
 @numpy_names
 def nanquantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
                 interpolation: str = "linear") -> Tensor:
-    """The `q`-th quantiles of the elements that are not NaN."""
+    """The `q`-th quantiles of the elements that are not NaN; arguments and errors as of `quantile`.
+
+    >>> import lucid
+    >>> lucid.nanquantile(lucid.tensor([0.0, lucid.nan, 2.0]), 0.5)
+    tensor(1.)
+    """
     return _quantile("nanquantile", x, q, dim, keepdim, interpolation, True)
 
 

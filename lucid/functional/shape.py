@@ -13,7 +13,6 @@ from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named, normalize_dim, normalize_dims
 from ..ops.shape import address
-from ..storage.backend import backend_of
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap
 from .reduce import numpy_names
@@ -44,6 +43,8 @@ def tensor_method(name: str) -> Callable[[_Function], _Function]:
 def reshape(x: Tensor, *size: Size, shape: Size = None) -> Tensor:
     """`x` with another shape of as many elements; one size may be -1. A view where the memory allows it.
 
+    Raises ShapeError for sizes that do not multiply to the same number.
+
     >>> import lucid
     >>> lucid.reshape(lucid.tensor([1, 2, 3, 4]), (2, -1))
     tensor([[1, 2],
@@ -54,7 +55,17 @@ def reshape(x: Tensor, *size: Size, shape: Size = None) -> Tensor:
 
 @tensor_method("view")
 def view(x: Tensor, *shape: Size, dtype: Any = None) -> Tensor:
-    """`x` with another shape on the same memory; raises where a copy is needed. Also `view(dtype)`."""
+    """`x` with another shape on the same memory, or its bytes read as another dtype.
+
+    Raises ShapeError where only a copy could have the shape: use `reshape`. view(dtype) changes the last size
+    to fit.
+
+    >>> import lucid
+    >>> x = lucid.arange(4)
+    >>> x.view(2, 2)[0, 0] = 7
+    >>> x
+    tensor([7, 1, 2, 3])
+    """
     if dtype is None and len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and not hasattr(
             shape[0], "__index__"):
         dtype = shape[0]
@@ -63,25 +74,49 @@ def view(x: Tensor, *shape: Size, dtype: Any = None) -> Tensor:
 
 @tensor_method("view_as")
 def view_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` viewed with other's shape."""
+    """`x` viewed with other's shape; see `view`.
+
+    >>> import lucid
+    >>> lucid.arange(4).view_as(lucid.zeros(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
+    """
     return F.view(x, other.shape)
 
 
 @tensor_method("reshape_as")
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` with other's shape."""
+    """`x` with other's shape; see `reshape`.
+
+    >>> import lucid
+    >>> lucid.arange(4).reshape_as(lucid.zeros(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
+    """
     return F.reshape(x, other.shape)
 
 
 @public(method=True)
 def ravel(x: Tensor) -> Tensor:
-    """`x` with one dimension."""
+    """`x` with one dimension: a view where the memory allows it.
+
+    >>> import lucid
+    >>> lucid.ravel(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([1, 2, 3, 4])
+    """
     return F.reshape(x, (-1,))
 
 
 @public(method=True)
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """`x` with the dimensions from `start_dim` to `end_dim` made one."""
+    """`x` with the dimensions from `start_dim` to `end_dim` made one: a view where the memory allows it.
+
+    Raises ShapeError for start_dim behind end_dim, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.flatten(lucid.zeros(2, 3, 4), start_dim=1).shape
+    (2, 12)
+    """
     start, end = normalize_dim("flatten", start_dim, x.ndim), normalize_dim("flatten", end_dim, x.ndim)
     if start > end:
         raise ShapeError(f"flatten: expected start_dim <= end_dim, got {start_dim} and {end_dim} for shape "
@@ -92,7 +127,14 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @public(method=True)
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """`x` with `dim` taken apart into `sizes`, one of which may be -1."""
+    """`x` with `dim` taken apart into `sizes`, one of which may be -1.
+
+    Raises ShapeError for sizes that do not multiply to the size of `dim`.
+
+    >>> import lucid
+    >>> lucid.unflatten(lucid.zeros(2, 6), 1, (2, -1)).shape
+    (2, 2, 3)
+    """
     dim = normalize_dim("unflatten", dim, x.ndim)
     rest = prod(n for n in sizes if n != -1)
     misfit = x.shape[dim] % rest if -1 in sizes and rest else x.shape[dim] != rest
@@ -105,25 +147,48 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 @public(method=("transpose", "swapaxes", "swapdims"))
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
-    """`x` with two dimensions exchanged: a view."""
+    """`x` with two dimensions exchanged: a view. Raises IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.transpose(lucid.tensor([[1, 2], [3, 4]]), 0, 1)
+    tensor([[1, 3],
+            [2, 4]])
+    """
     return F.transpose(x, dim0, dim1)
 
 
 @public()
 def swapaxes(x: Tensor, axis0: int, axis1: int) -> Tensor:
-    """`x` with two dimensions exchanged: a view."""
+    """`x` with two dimensions exchanged: another name of `transpose`.
+
+    >>> import lucid
+    >>> lucid.swapaxes(lucid.zeros(2, 3), 0, 1).shape
+    (3, 2)
+    """
     return F.transpose(x, axis0, axis1)
 
 
 @public()
 def swapdims(x: Tensor, dim0: int, dim1: int) -> Tensor:
-    """`x` with two dimensions exchanged: a view."""
+    """`x` with two dimensions exchanged: another name of `transpose`.
+
+    >>> import lucid
+    >>> lucid.swapdims(lucid.zeros(2, 3), 0, 1).shape
+    (3, 2)
+    """
     return F.transpose(x, dim0, dim1)
 
 
 @public(method=True)
 def permute(x: Tensor, *dim: Size, dims: Size = None) -> Tensor:
-    """`x` with its dimensions in the given order: a view."""
+    """`x` with its dimensions in the given order: a view.
+
+    Raises ShapeError unless each dimension is named once, IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.permute(lucid.zeros(2, 3, 4), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     return F.permute(x, sizes(dim) if dims is None else tuple(dims))
 
 
@@ -140,13 +205,26 @@ def _moved(x: Tensor, source: Any, destination: Any) -> Tensor:
 
 @public("movedim", "moveaxis", method=("movedim", "moveaxis"))
 def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
-    """`x` with the dimensions `source` moved to `destination`, the others in their order: a view."""
+    """`x` with the dimensions `source` moved to `destination`, the others in their order: a view.
+
+    source, destination: ints or tuples of one length, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.movedim(lucid.zeros(2, 3, 4), 0, -1).shape
+    (3, 4, 2)
+    """
     return _moved(x, source, destination)
 
 
 @public(method=True)
 def t(x: Tensor) -> Tensor:
-    """The transpose of a matrix; vectors and scalars as they are."""
+    """The transpose of a matrix; vectors and scalars as they are. Raises ShapeError for more dimensions.
+
+    >>> import lucid
+    >>> lucid.t(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
+    """
     if x.ndim > 2:
         raise ShapeError(f"t: expected at most 2 dimensions, got shape {x.shape}; use .mT or transpose")
     return F.transpose(x, 0, 1) if x.ndim == 2 else x
@@ -160,7 +238,13 @@ def _matrix(name: str, x: Tensor) -> Tensor:
 
 @public(method=True)
 def adjoint(x: Tensor) -> Tensor:
-    """The conjugate transpose of the matrices in the last two dimensions."""
+    """The conjugate transpose of the matrices in the last two dimensions. Raises ShapeError for fewer.
+
+    >>> import lucid
+    >>> lucid.adjoint(lucid.tensor([[1 + 1j, 2 + 0j]]))
+    tensor([[1.-1.j],
+            [2.-0.j]], dtype=complex64)
+    """
     return F.conj(F.transpose(_matrix("adjoint", x), -2, -1))
 
 
@@ -177,25 +261,49 @@ setattr(Tensor, "mH", property(  # noqa: B010
 @public(method=True)
 @numpy_names
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
-    """`x` without its dimensions of size 1, or without those among `dim`: a view."""
+    """`x` without its dimensions of size 1, or without those among `dim`: a view.
+
+    Dimensions of other sizes stay. Raises IndexRangeError for a dim out of range.
+
+    >>> import lucid
+    >>> lucid.squeeze(lucid.zeros(1, 3, 1)).shape, lucid.squeeze(lucid.zeros(1, 3, 1), 0).shape
+    ((3,), (3, 1))
+    """
     return F.squeeze(x, tuple(dim) if isinstance(dim, list) else dim)
 
 
 @public(method=True)
 def expand(x: Tensor, *size: Size) -> Tensor:
-    """`x` broadcast to `size` without copying; -1 keeps a size."""
+    """`x` broadcast to `size` without copying; -1 keeps a size. Raises ShapeError where it does not fit.
+
+    >>> import lucid
+    >>> lucid.tensor([[1], [2]]).expand(2, 3)
+    tensor([[1, 1, 1],
+            [2, 2, 2]])
+    """
     return F.expand(x, sizes(size))
 
 
 @tensor_method("expand_as")
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """`x` broadcast to other's shape without copying."""
+    """`x` broadcast to other's shape without copying; see `expand`.
+
+    >>> import lucid
+    >>> lucid.tensor([[1], [2]]).expand_as(lucid.zeros(2, 3)).shape
+    (2, 3)
+    """
     return F.expand(x, other.shape)
 
 
 @public(method=True)
 def broadcast_to(x: Tensor, *shape: Size, size: Size = None) -> Tensor:
-    """`x` broadcast to `shape` without copying."""
+    """`x` broadcast to `shape` without copying; see `expand`.
+
+    >>> import lucid
+    >>> lucid.broadcast_to(lucid.tensor([1, 2]), (2, 2))
+    tensor([[1, 2],
+            [1, 2]])
+    """
     return F.expand(x, sizes(shape) if size is None else tuple(size))
 
 
@@ -207,7 +315,12 @@ def as_tuple(tensors: Any) -> tuple[Tensor, ...]:
 
 @public()
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape to which all `shapes` broadcast."""
+    """The shape to which all `shapes` broadcast. Raises ShapeError where they do not.
+
+    >>> import lucid
+    >>> lucid.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -217,7 +330,13 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 
 @public()
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """The tensors broadcast to one shape without copying."""
+    """The tensors broadcast to one shape without copying. Raises ShapeError where they do not broadcast.
+
+    >>> import lucid
+    >>> a, b = lucid.broadcast_tensors(lucid.tensor([[1], [2]]), lucid.tensor([3, 4]))
+    >>> a.shape, b.shape
+    ((2, 2), (2, 2))
+    """
     tensors = as_tuple(tensors)
     shape = broadcast_shapes(*[t.shape for t in tensors])
     return tuple(t if t.shape == shape else F.expand(t, shape) for t in tensors)
@@ -225,7 +344,13 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 @tensor_method("contiguous")
 def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
-    """`x` itself when its elements lie in row-major order without gaps, else a copy that does."""
+    """`x` itself when its elements lie in row-major order without gaps, else a copy that does.
+
+    >>> import lucid
+    >>> x = lucid.zeros(2, 3).t()
+    >>> x.is_contiguous(), x.contiguous().is_contiguous()
+    (False, True)
+    """
     return x if x.is_contiguous() else F.contiguous_copy(x)
 
 
@@ -235,11 +360,17 @@ def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int],
     """The memory of `x` read with another size and stride, from element `storage_offset` on: a view.
 
     storage_offset: None starts at x's first element. Elements read several times add up their gradients.
+    Raises ShapeError for what lies outside of the memory.
+
+    >>> import lucid
+    >>> lucid.arange(6).as_strided((2, 3), (1, 2))
+    tensor([[0, 2, 4],
+            [1, 3, 5]])
     """
-    return F.as_strided_view(x, tuple(size), tuple(stride), _offset(x, storage_offset), x.stride())
+    return F.as_strided_view(x, tuple(size), tuple(stride), offset_in(x, storage_offset), x.stride())
 
 
-def _offset(x: Tensor, storage_offset: int | None) -> int:
+def offset_in(x: Tensor, storage_offset: int | None) -> int:
     """`storage_offset` counted from x's first element."""
     if storage_offset is None:
         return 0
@@ -250,7 +381,14 @@ def _offset(x: Tensor, storage_offset: int | None) -> int:
 @named("as_strided_scatter")
 def as_strided_scatter(x: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
                        storage_offset: int | None = None) -> Tensor:
-    """A contiguous copy of `x` with `src` written where `as_strided` would read."""
+    """A contiguous copy of `x` with `src` written where `as_strided` would read.
+
+    src: as many elements as `size` names, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.zeros(4).as_strided_scatter(lucid.tensor([5.0, 7.0]), (2,), (2,))
+    tensor([5., 0., 7., 0.])
+    """
     xp = x.storage.backend.xp
     at = xp.full((1,) * len(size), storage_offset or 0, "int64")
     for d, (n, s) in enumerate(zip(size, stride, strict=True)):
@@ -262,13 +400,26 @@ def as_strided_scatter(x: Tensor, src: Tensor, size: Sequence[int], stride: Sequ
 
 @tensor_method("repeat")
 def repeat(x: Tensor, *repeats: Size) -> Tensor:
-    """`x` laid side by side `repeats` times along each dimension; further numbers add dimensions in front."""
+    """`x` laid side by side `repeats` times along each dimension; further numbers add dimensions in front.
+
+    Raises ShapeError for fewer numbers than dimensions and for negative ones.
+
+    >>> import lucid
+    >>> lucid.tensor([1, 2]).repeat(2, 2)
+    tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]])
+    """
     return F.repeat(x, sizes(repeats))
 
 
 @public(method=True)
 def tile(x: Tensor, *repeats: Size, dims: Size = None) -> Tensor:
-    """`x` laid side by side as often as the numbers say along its last dimensions."""
+    """`x` laid side by side as often as the numbers say along its last dimensions; NumPy's `tile`.
+
+    >>> import lucid
+    >>> lucid.tile(lucid.tensor([1, 2]), (2,))
+    tensor([1, 2, 1, 2])
+    """
     counts = sizes(repeats) if dims is None else tuple(dims)
     return F.repeat(x, (1,) * (x.ndim - len(counts)) + counts)
 
@@ -280,6 +431,13 @@ def repeat_interleave(x: Tensor, repeats: Any = None, dim: int | None = None, *,
     """`x` with each slice along `dim` (each element when None) repeated `repeats` times in place.
 
     repeats: a number, or a tensor with one for each slice. A tensor alone: i as often as its element i says.
+    Raises ShapeError or DtypeError for negative repeats, another number of them, or floats.
+
+    >>> import lucid
+    >>> lucid.repeat_interleave(lucid.tensor([1, 2]), 2)
+    tensor([1, 1, 2, 2])
+    >>> lucid.repeat_interleave(lucid.tensor([1, 2]), lucid.tensor([1, 3]))
+    tensor([1, 2, 2, 2])
     """
     if repeats is None:
         xp = x.storage.backend.xp
@@ -316,19 +474,37 @@ def _repeated(xp: Any, counts: Any) -> Any:
 
 @public(method=True)
 def flip(x: Tensor, *dim: Size, dims: Size = None) -> Tensor:
-    """A copy of `x` with the order of its elements reversed along the given dimensions."""
+    """A copy of `x` with the order of its elements reversed along the given dimensions.
+
+    >>> import lucid
+    >>> lucid.flip(lucid.tensor([[1, 2], [3, 4]]), (0,))
+    tensor([[3, 4],
+            [1, 2]])
+    """
     return F.flip(x, sizes(dim) if dims is None else _tuple(dims))
 
 
 @public(method=True)
 def fliplr(x: Tensor) -> Tensor:
-    """A copy of `x` reversed along dim 1."""
+    """A copy of `x` reversed along dim 1. Raises ShapeError for fewer than 2 dimensions.
+
+    >>> import lucid
+    >>> lucid.fliplr(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 1],
+            [4, 3]])
+    """
     return F.flip(_matrix("fliplr", x), (1,))
 
 
 @public(method=True)
 def flipud(x: Tensor) -> Tensor:
-    """A copy of `x` reversed along dim 0."""
+    """A copy of `x` reversed along dim 0. Raises ShapeError for a 0-d tensor.
+
+    >>> import lucid
+    >>> lucid.flipud(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[3, 4],
+            [1, 2]])
+    """
     if not x.ndim:
         raise ShapeError("flipud: expected at least 1 dimension, got a 0-d tensor")
     return F.flip(x, (0,))
@@ -340,13 +516,28 @@ def _tuple(value: Any) -> tuple[int, ...]:
 
 @public(method=True)
 def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """`x` with its elements moved `shifts` places along `dims`, entering again at the other side."""
+    """`x` with its elements moved `shifts` places along `dims`, entering again at the other side.
+
+    Without dims the flattened tensor is rolled. Raises ShapeError for another number of shifts than dims.
+
+    >>> import lucid
+    >>> lucid.roll(lucid.tensor([1, 2, 3, 4]), 1)
+    tensor([4, 1, 2, 3])
+    """
     return F.roll(x, _tuple(shifts), _tuple(dims))
 
 
 @public(method=True)
 def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """`x` turned by k * 90 degrees in the plane of `dims`, from the first towards the second."""
+    """`x` turned by k * 90 degrees in the plane of `dims`, from the first towards the second.
+
+    Raises ShapeError for other than two different dims.
+
+    >>> import lucid
+    >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 4],
+            [1, 3]])
+    """
     if len(dims) != 2:
         raise ShapeError(f"rot90: expected two dims, got {tuple(dims)}")
     a, b = normalize_dims("rot90", tuple(dims), x.ndim)
@@ -358,44 +549,6 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return F.flip(F.transpose(x, a, b), (a,)) if k == 1 else F.transpose(F.flip(x, (a,)), a, b)
 
 
-# ---- diagonals ----
-
-@public(method=True)
-def diag(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrix with the vector `x` on a diagonal, or a copy of a diagonal of the matrix `x`."""
-    if x.ndim not in (1, 2):
-        raise ShapeError(f"diag: expected 1 or 2 dimensions, got shape {x.shape}; use diagonal or diag_embed")
-    return F.diag_embed(x, diagonal) if x.ndim == 1 else F.clone(F.diagonal(x, diagonal))
-
-
-@public(method=True)
-def diagflat(x: Tensor, offset: int = 0) -> Tensor:
-    """The matrix with the elements of `x` on a diagonal."""
-    return F.diag_embed(F.reshape(x, (-1,)), offset)
-
-
-def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, lower: bool) -> Tensor:
-    if row < 0 or col < 0:
-        raise ShapeError(f"{'tril' if lower else 'triu'}_indices: expected sizes >= 0, got {row} and {col}")
-    backend = backend_of(device)
-    xp = backend.xp
-    gap = xp.arange(col) - xp.arange(row)[:, None]
-    inside = gap <= offset if lower else gap >= offset
-    return _wrap(xp.stack(xp.nonzero(inside)).astype(as_dtype(dtype)), backend)
-
-
-@public()
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
-    """Row and column numbers, [2, n], of the elements on and below a diagonal of a row x col matrix."""
-    return _triangle_indices(row, col, offset, dtype, device, True)
-
-
-@public()
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
-    """Row and column numbers, [2, n], of the elements on and above a diagonal of a row x col matrix."""
-    return _triangle_indices(row, col, offset, dtype, device, False)
-
-
 def _placed(name: str, x: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
     expected = F.getitem_view(x, index).shape
     if src.shape != expected:
@@ -405,7 +558,15 @@ def _placed(name: str, x: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor
 
 @public(method=True)
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """`x` with `src` at one position along `dim`."""
+    """A copy of `x` with `src` at one position along `dim`.
+
+    src: the shape of `x.select(dim, index)`, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.select_scatter(lucid.zeros(2, 2), lucid.tensor([5.0, 7.0]), 0, 1)
+    tensor([[0., 0.],
+            [5., 7.]])
+    """
     from ..ops.shape import select_index
     return _placed("select_scatter", x, src, select_index(x.shape, dim, index))
 
@@ -413,6 +574,13 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 @public(method=True)
 def slice_scatter(x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
                   step: int = 1) -> Tensor:
-    """`x` with `src` at start:end:step along `dim`."""
+    """A copy of `x` with `src` at start:end:step along `dim`.
+
+    src: the slice's shape, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.slice_scatter(lucid.zeros(4), lucid.tensor([5.0, 7.0]), 0, 1, 3)
+    tensor([0., 5., 7., 0.])
+    """
     dim = normalize_dim("slice_scatter", dim, x.ndim)
     return _placed("slice_scatter", x, src, (slice(None),) * dim + (slice(start, end, step),))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ops.activation import _SQRT_2_OVER_PI, _TAIL, _TAIL_END, _TAIL_SCALE
-from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_of, repeats
+from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_beside, kind_of, repeats
 from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
 
 
@@ -59,7 +59,7 @@ class Body:
         self.trace, self.shape, self.results, self.dtype = trace, shape, results, dtype
         self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
-        self.kinds: list[Any] = [kind_of(v.shape, shape) for v in inputs]
+        self.kinds: list[Any] = [kind_beside(v, shape) for v in inputs]
         self.repeat = {
             i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT
         }

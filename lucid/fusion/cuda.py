@@ -19,7 +19,7 @@ from ..kernel import loader
 from ..kernel.calls import _finish_columns, by_rows, row_threads
 from ..kernel.launch import accumulator, launcher
 from .body import Body, finished
-from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
+from .region import COLUMN, FULL, REPEAT, ROW, SCALAR, STATE
 from .symbols import NoCudaForm, Symbol, literal
 
 # Overloads that lucid.cuh does not need itself.
@@ -69,8 +69,9 @@ class Kernel:
         )
 
     def _parameters(self, body: Body) -> list[str]:
+        types = {"b": "unsigned char", "u": "u64"}
         names = [
-            f"const {'unsigned char' if x.dtype.kind == 'b' else 'scalar_t'}* __restrict__ x{i}"
+            f"const {types.get(x.dtype.kind, 'scalar_t')}* __restrict__ x{i}"
             for i, x in enumerate(body.inputs)
         ]
         names += [f"scalar_t* __restrict__ o{i}" for i in self.written]
@@ -80,7 +81,7 @@ class Kernel:
             for i in sorted(body.repeat)
             for j in range(len(body.repeat[i]))
             for n in ("div", "mod", "step")
-        ]
+        ] + [f"u64 skip{i}" for i in range(len(body.trace.skips))]
 
     def _value(self, body: Body, i: int, one: bool, index: str) -> tuple[str, str]:
         """(statement before the loop over a pack, expression of element k) for input i."""
@@ -121,7 +122,13 @@ class Kernel:
                 or "0"
             )
             lines.append(f"const i64 q{i} = {row};")
-        values = {i: self._value(body, i, one, index) for i in range(len(self.kinds)) if f"v{i}" in needed}
+        if any(f"v{i}" in needed for i, kind in enumerate(self.kinds) if kind == STATE):
+            lines.append(f"const i64 at = {index};")
+        values = {
+            i: self._value(body, i, one, index)
+            for i, kind in enumerate(self.kinds)
+            if f"v{i}" in needed and kind != STATE
+        }
         lines += [before for before, _ in values.values() if before]
         lines += [f"pack z{i};" for i in self.written if not one and not last]
         lines.append("{ const int k = 0;" if one else "EACH(k) {")
@@ -294,7 +301,7 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     function = _compiled(F.backend, kernel.source, dtype.name, defines)
     found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
     wide = accumulator(dtype)
-    numbers = [np.int64(n) for n in kernel.repeats]
+    numbers = [*(np.int64(n) for n in kernel.repeats), *(np.uint64(n) for n in body.trace.skips)]
     if not kernel.tiled:
         blocks = max(1, min(-(-size // (256 * pack)), 32 * launch.sms))
         partial = {i: launch.empty(blocks, wide) for i in kernel.sums}

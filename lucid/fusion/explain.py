@@ -43,7 +43,12 @@ class Row:
 class Explanation:
     """Rows for groups, and (node's name, guard that refused it) with counts for the rest.
 
-    `str()` is a table.
+    Made by `explain`; `str()` is a table.
+
+    >>> import lucid
+    >>> x = lucid.zeros(3, requires_grad=True)
+    >>> lucid.fusion.explain(x.exp().sum()).nodes
+    2
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -75,7 +80,7 @@ def explain(root: Any, inputs: Any = None) -> Explanation:
 
     >>> import lucid
     >>> x = lucid.ones(200, 200, requires_grad=True)
-    >>> print(explain((x * x).exp().sum()).rows[0].name)
+    >>> print(lucid.fusion.explain((x * x).exp().sum()).rows[0].name)
     exp+mul
     """
     roots = (root,) if isinstance(root, TensorImpl) else tuple(root)

@@ -26,8 +26,9 @@ _SIMPLE = (int, float, str, bool, type(None))
 
 
 def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with one fused forward and one fused backward: a CUDA kernel each, or a sweep over
-    cache-sized blocks on the CPU.
+    """`function` with one fused forward and one fused backward.
+
+    A CUDA kernel each, or a sweep over cache-sized blocks on the CPU.
 
     function: takes tensors (and numbers, strings, None) and returns one tensor, pointwise: each element
     depends on the same element of each argument only. It may end in `.sum()` or `.mean()` over everything.
@@ -44,7 +45,7 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     Raises ShapeError when tensors have different shapes, or when the result has another shape than they.
 
     >>> import lucid
-    >>> @fuse
+    >>> @lucid.fusion.fuse
     ... def bell(x):
     ...     return (-x * x).exp()
     >>> x = lucid.tensor([0.0, 1.0], requires_grad=True)

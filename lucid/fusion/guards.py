@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.node import FuncOp, Node
-from .region import DTYPES, REPEAT, SCALAR, Kind, may_pass, repeats
+from .region import DTYPES, REPEAT, SCALAR, STATE, Kind, may_pass, repeats
 
 # node, number of edges that lead to it from outside the group (a root counts as one), the
 # nodes whose gradient is wanted
@@ -87,8 +87,10 @@ ArrayGuard = Callable[[Any, Kind, tuple[int, ...], Any, str], bool]
 
 
 def same_dtype(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
-    """Real floating arrays of the gradient's dtype, and masks."""
-    return dtype.name in DTYPES and (v.dtype == dtype or v.dtype.kind == "b")
+    """Real floating arrays of the gradient's dtype, and masks; on CUDA, random words that are made there."""
+    return dtype.name in DTYPES and (
+        v.dtype == dtype or v.dtype.kind == "b" or kind == STATE and device == "cuda"
+    )
 
 
 def broadcasts(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:

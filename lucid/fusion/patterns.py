@@ -28,11 +28,14 @@ MIN_RUN = 2
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row: `chain` of op names, how it runs, from how many elements of its largest saved
-    array, and on which devices.
+    """One row: `chain` of op names, and how it runs.
 
-    run: function(nodes, g) -> one gradient per edge of the last node, or None to say that
-    these arrays do not fit.
+    run: function(nodes, g) -> one gradient per edge of the last node, or None to say that these arrays do not
+    fit. min_size: from how many elements of its largest saved array; devices: on which devices.
+
+    >>> import lucid
+    >>> lucid.fusion.Pattern("tanh_exp", ("tanh", "exp"), run=lambda nodes, g: None).devices
+    ('cpu', 'cuda')
     """
 
     name: str
@@ -121,7 +124,12 @@ def check(pattern: Pattern) -> None:
 def register_pattern(pattern: Pattern) -> Pattern:
     """The pattern, after it was checked and added in front of the others.
 
-    Raises LucidError for an unknown op name or a name already taken.
+    Raises LucidError for an unknown op name or a name already taken. chain: the consumer first.
+
+    >>> import lucid
+    >>> pattern = lucid.fusion.Pattern("sin_cosh", ("sin", "cosh"), run=lambda nodes, g: None)
+    >>> lucid.fusion.register_pattern(pattern).chain  # doctest: +SKIP
+    ('sin', 'cosh')
     """
     check(pattern)
     if any(p.name == pattern.name for p in PATTERNS):

@@ -14,6 +14,8 @@ Kind = str | None
 # Of the gradient and of every saved floating array of a group, all the same.
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 FULL, ROW, COLUMN, SCALAR, REPEAT = "full", "row", "column", "scalar", "repeat"
+# No values beside the elements: where the random words of dropout start (uint64, see `Generator.draw`).
+STATE = "state"
 
 
 class Region:
@@ -102,6 +104,11 @@ def kind_of(shape: Shape, region: Shape) -> str | None:
     return REPEAT if all(n in (1, m) for n, m in zip(padded, region, strict=True)) else None
 
 
+def kind_beside(v: Any, region: Shape) -> Kind:
+    """`kind_of` an array's shape; STATE for the place of a stream of random words."""
+    return STATE if v.dtype.name == "uint64" else kind_of(v.shape, region)
+
+
 def repeats(shape: Shape, region: Shape) -> tuple[tuple[int, int, int], ...]:
     """((divisor, modulus, stride), ...): row r of the region reads row sum((r / divisor % modulus) * stride)
     of an array of `shape`.
@@ -184,5 +191,5 @@ class Program:
                     )
                 calls.append((formula, sources, results))
             self.steps.append(Step(n, calls))
-        self.kinds = [kind_of(v.shape, shape) for v in self.values]
+        self.kinds = [kind_beside(v, shape) for v in self.values]
         self.outs = [target_shape(n, k) for n, k, _ in region.outputs]

@@ -16,7 +16,10 @@ from .stats import count_pass, enabled
 def find_groups(order: Sequence[Node], roots: Sequence[Node], wanted: Any) -> dict[Node, Group] | None:
     """{first node: group} for what fuses among the nodes of `order`, or None.
 
-    Called by the engine before each walk.
+    Called by the engine before each walk; the pass itself.
+
+    >>> import lucid
+    >>> lucid.fusion.find_groups([], [], None)
     """
     if not enabled():
         return None

@@ -15,8 +15,9 @@ _enabled: ContextVar[bool] = ContextVar(
 class enabled:
     """Whether groups fuse: `enabled()` asks; `enabled(False)` sets it, as a call or as a context manager.
 
-    >>> with enabled(False):
-    ...     bool(enabled())
+    >>> import lucid
+    >>> with lucid.fusion.enabled(False):
+    ...     bool(lucid.fusion.enabled())
     False
     """
 
@@ -44,6 +45,11 @@ class Stats:
     passes: backward calls looked at. groups: groups found. fused: groups that ran as one. fell_back: groups
     whose parts ran one by one, by reason.
     absorbed: nodes that groups ran in place of. by_name: fused runs by the group's name.
+
+    >>> import lucid
+    >>> lucid.fusion.reset_stats()
+    >>> lucid.fusion.stats().fused
+    0
     """
 
     passes: int = 0
@@ -59,7 +65,13 @@ _lock = threading.Lock()
 
 
 def stats() -> Stats:
-    """The counts so far (a copy)."""
+    """The counts so far (a copy).
+
+    >>> import lucid
+    >>> lucid.fusion.reset_stats()
+    >>> lucid.fusion.stats().passes
+    0
+    """
     with _lock:
         return Stats(
             _stats.passes,
@@ -72,7 +84,11 @@ def stats() -> Stats:
 
 
 def reset_stats() -> None:
-    """Nothing; the counts start at zero."""
+    """Nothing; the counts start at zero.
+
+    >>> import lucid
+    >>> lucid.fusion.reset_stats()
+    """
     global _stats
     with _lock:
         _stats = Stats()

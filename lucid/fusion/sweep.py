@@ -37,6 +37,11 @@ def pool() -> Any:
     return _pool
 
 
+def width() -> int:
+    """The number of those threads."""
+    return _threads
+
+
 def shared(function: Any, starts: range, size: int) -> list[Any]:
     """The results of `function` on consecutive parts of `starts`, one per thread where `size` elements
     pay.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernel.calls import threshold_of
 from ..ops.registry import OPS
 from ..storage.backend import backend_of
 
@@ -113,12 +114,14 @@ class Trace:
     arguments), for `numpy_code`.
     """
 
-    __slots__ = ("lines", "steps", "boolean", "device", "single", "_names")
+    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "_names")
 
     def __init__(self, device: str = "cuda", single: bool = False) -> None:
         # On "cpu" any pointwise op has a form: it is called as it is. single: it computes in float32.
         self.device, self.single = device, single
         self.lines: list[str] = []
+        # Where draws start in their streams: arguments of the kernel, `skip{i}`, so that its source stays.
+        self.skips: list[int] = []
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
         self.boolean: set[str] = set()
         self._names: dict[str, Symbol] = {}
@@ -326,6 +329,17 @@ class SymbolNamespace:
             else call(self._trace, "logical_or", x <= low, x >= high)
         )
         return call(self._trace, "where", outside, w, v)
+
+    def seeded_dropout(self, x: Any, state: Any, skip: int, p: float) -> Any:
+        """`dropout` with a mask that the kernel makes: `at` is the element's position, see `word_of`."""
+        trace = self._trace
+        if trace.device == "cpu":
+            raise NoCudaForm("op seeded_dropout")
+        if skip not in trace.skips:
+            trace.skips.append(skip)
+        word = f"word_of(x{state.text[1:]}, skip{trace.skips.index(skip)}, at, k)"
+        kept = trace.let(f"({word} < {threshold_of(1.0 - p)}ull)", True, "philox_mask", (state,))
+        return call(trace, "dropout", x, kept, p)
 
     def sum(self, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         """The sum along a row; other sums have no form."""

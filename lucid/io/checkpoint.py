@@ -70,14 +70,21 @@ def save(obj: Any, f: File, *, max_shard_bytes: int | None = None) -> None:
 
 
 def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """The object in a file that `lucid.save` or another program's safetensors wrote, or `torch.save` (zip
-    format, state_dicts).
+    """The object in a file that `lucid.save` wrote, or another program's safetensors, or `torch.save`.
 
-    f: a path (of the file, or of its `.index.json`), or a seekable binary stream. map_location: the device
-    for tensors; the CPU when None. Nothing in a file is ever executed; weights_only is accepted and always
-    true.
-    Raises FileNotFoundError, or CheckpointError with the file's name and what is wrong with it: every byte
-    that lucid wrote is covered by a CRC-32, so that a damaged file is an error and never a wrong number.
+    Of `torch.save` the zip format with state_dicts. f: a path (of the file, or of its `.index.json`), or a
+    seekable binary stream. map_location: the device for tensors; the CPU when None. Nothing in a file is ever
+    executed; weights_only is accepted and always true. Raises FileNotFoundError, or CheckpointError with the
+    file's name and what is wrong with it: every byte that lucid wrote is covered by a CRC-32, so that a
+    damaged file is an error and never a wrong number.
+
+    >>> import io
+    >>> import lucid
+    >>> file = io.BytesIO()
+    >>> lucid.save({"epoch": 3, "weight": lucid.ones(2)}, file)
+    >>> start = file.seek(0)
+    >>> lucid.load(file)
+    {'epoch': 3, 'weight': tensor([1., 1.])}
     """
     if map_location is not None and not isinstance(map_location, (str, Device)):
         # PyTorch's dicts and functions map saved devices; all tensors come from the CPU here.
@@ -264,8 +271,18 @@ def _load_index(index: Path, tensor_of: Callable[..., Tensor]) -> Any:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of `path` in one step when the block ends without an error, and
-    is on the disk then.
+    """A stream whose content takes the place of `path` in one step.
+
+    It does when the block ends without an error, and is on the disk then.
+
+    >>> import pathlib, tempfile
+    >>> import lucid
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "note")
+    ...     with lucid.io.replaced(path) as stream:
+    ...         size = stream.write(b"whole or not at all")
+    ...     path.read_bytes()
+    b'whole or not at all'
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:

@@ -1,8 +1,9 @@
 """Reads PyTorch's `.pt` files (the zip format of `torch.save`) without PyTorch and without running what they
 say.
 
-The pickle inside may only rebuild tensors and plain containers: every other name in it is refused, so that
-loading a file from a stranger cannot execute code. Format:
+The pickle inside may only rebuild tensors and plain containers, and objects of classes that the program has
+allowed (`SAFE`, empty): every other name in it is refused, so that loading a file from a stranger cannot
+execute code. Format:
 https://docs.pytorch.org/docs/stable/notes/serialization.html.
 """
 
@@ -52,6 +53,10 @@ _DTYPES = (
 )
 
 
+# "module.name" -> class, of which a file may contain objects (lucid.serialization.safe_globals).
+SAFE: dict[str, type] = {}
+
+
 class _Storage:
     """A storage's bytes, read once, and its dtype."""
 
@@ -86,10 +91,13 @@ class _Unpickler(pickle.Unpickler):
         if found is None and module == "torch" and name in _DTYPES:
             found = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         if found is None:
+            found = SAFE.get(f"{module}.{name}")
+        if found is None:
             raise CheckpointError(
                 f"it contains {module}.{name}, which is not loaded because it could run code; expected "
                 "tensors, numbers, strings, "
-                "dicts and lists. Save model.state_dict() in PyTorch"
+                "dicts and lists. Save model.state_dict() in PyTorch, or, for a class that you trust, allow "
+                "it: lucid.serialization.add_safe_globals"
             )
         return found
 

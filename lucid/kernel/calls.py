@@ -9,6 +9,7 @@ arrays are C-contiguous, of one dtype where not said otherwise, and not empty; t
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from .launch import accumulator
@@ -167,22 +168,22 @@ def threshold_of(keep: float) -> int:
     return round(keep * 2.0**32)
 
 
-def dropout(launch: Any, x: Any, state: Any, keep: float) -> Any:
-    """x / keep where word i of the stream `state` (uint64 [seed, offset] on the device) keeps element i, x 0
-    elsewhere.
+def dropout(launch: Any, x: Any, state: Any, keep: float, skip: int = 0) -> Any:
+    """x / keep where word i of the stream `state` (uint64 [seed, offset] on the device), `skip` blocks on,
+    keeps element i, x 0 elsewhere.
     """
     out, macros = launch.empty(x.shape, x.dtype), form(launch, x)
     launch(
         "dropout",
         *flat(launch, x.size, max(4, _step(x.dtype, macros))),
-        (x, out, state, threshold_of(keep), 1.0 / keep, x.size),
+        (x, out, state, skip, threshold_of(keep), 1.0 / keep, x.size),
         x.dtype,
         macros,
     )
     return out
 
 
-def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any) -> Any:
+def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any, skip: int = 0) -> Any:
     """The bool mask of `dropout`.
 
     Generator.bernoulli_mask(shape, keep) of the same stream. dtype: any floating one (it names the build).
@@ -191,7 +192,7 @@ def dropout_mask(launch: Any, shape: Any, state: Any, keep: float, dtype: Any) -
     launch(
         "dropout_mask",
         *flat(launch, mask.size, 4),
-        (mask, state, threshold_of(keep), mask.size),
+        (mask, state, skip, threshold_of(keep), mask.size),
         dtype,
         () if launch.address(mask) % 4 == 0 else _SCALAR,
     )
@@ -225,6 +226,51 @@ def softmax_backward(launch: Any, name: str, g: Any, out: Any) -> Any:
         (g, out, dx, rows, cols),
         g.dtype,
         (f"LUCID_THREADS={threads}", *form(launch, g, out, cols=cols)),
+    )
+    return dx
+
+
+def _column_grid(launch: Any, outer: int, inner: int, step: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (_ceil(inner, 32 * step), min(outer, 65535)), (32, 8)
+
+
+def columns_pay(launch: Any, shape: tuple[int, ...], dim: int, itemsize: int) -> bool:
+    """Whether the columns along `dim` are to be read where they lie, and not moved into rows.
+
+    Rows cost two copies and a pass, 6 elements moved per element; columns 3 at most, but a pack (16 bytes) of
+    them is half of what memory delivers at once, so less than a pack costs more than rows do. And there must
+    be tiles for a quarter of the multiprocessors, unless the columns are short: a block passes 512 rows of a
+    tile in about the time of two launches (arithmetic, not measured).
+    """
+    outer, n, inner = prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :])
+    tiles = outer * _ceil(inner * itemsize, 512)
+    return inner * itemsize >= 16 and (n <= 512 or 4 * tiles >= launch.sms)
+
+
+def softmax_columns(launch: Any, name: str, x: Any, dim: int) -> Any:
+    """ "softmax" or "log_softmax" of x along `dim`, which is not the last dimension."""
+    outer, n, inner = prod(x.shape[:dim]), x.shape[dim], prod(x.shape[dim + 1 :])
+    out, macros = launch.empty(x.shape, x.dtype), form(launch, x, cols=inner)
+    launch(
+        f"{name}_columns",
+        *_column_grid(launch, outer, inner, _step(x.dtype, macros)),
+        (x, out, outer, n, inner),
+        x.dtype,
+        macros,
+    )
+    return out
+
+
+def softmax_backward_columns(launch: Any, name: str, g: Any, out: Any, dim: int) -> Any:
+    """The gradient of "softmax" or "log_softmax" along `dim`, from its output."""
+    outer, n, inner = prod(g.shape[:dim]), g.shape[dim], prod(g.shape[dim + 1 :])
+    dx, macros = launch.empty(g.shape, g.dtype), form(launch, g, out, cols=inner)
+    launch(
+        f"{name}_backward_columns",
+        *_column_grid(launch, outer, inner, _step(g.dtype, macros)),
+        (g, out, dx, outer, n, inner),
+        g.dtype,
+        macros,
     )
     return dx
 
@@ -391,13 +437,14 @@ def norm_backward(
     rstd: Any,
     cols: int,
     needs: tuple[bool, bool, bool],
+    join: Any = None,
 ) -> Arrays:
-    """(dx, dweight, dbias), None where not needed.
+    """(dx, dweight, dbias), None where not needed. join: of x's shape, added to dx on the way, or None.
 
     One pass over g and x where a row fits in registers, else two.
     """
     rows, dtype = x.size // cols, x.dtype
-    shape, macros = norm_shape(dtype, cols), form(launch, g, x, weight, cols=cols)
+    shape, macros = norm_shape(dtype, cols), form(launch, g, x, weight, join, cols=cols)
     dx = launch.empty(x.shape, dtype) if needs[0] else None
     outputs = (2 if needs[2] else 1) if needs[1] or needs[2] else 0
     if shape is not None:
@@ -413,7 +460,7 @@ def norm_backward(
             f"{name}_backward",
             grid,
             block,
-            (g, x, weight, mean, rstd, dx, partial, int(outputs == 2), rows, cols),
+            (g, x, weight, mean, rstd, join, dx, partial, int(outputs == 2), rows, cols),
             dtype,
             (f"LUCID_THREADS={threads}", f"LUCID_ELEMENTS={elements}", *macros),
             G=parts,
@@ -424,7 +471,7 @@ def norm_backward(
             launch(
                 f"{name}_backward_x",
                 *by_rows(launch, rows, threads),
-                (g, x, weight, mean, rstd, dx, rows, cols),
+                (g, x, weight, mean, rstd, join, dx, rows, cols),
                 dtype,
                 (f"LUCID_THREADS={threads}", *macros),
             )

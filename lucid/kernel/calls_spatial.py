@@ -82,57 +82,114 @@ def batch_norm(launch: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple
 
 
 def batch_norm_backward(
-    launch: Any, g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: float, needs_x: bool = True
+    launch: Any,
+    g: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    var: Any,
+    eps: float,
+    needs_x: bool = True,
+    out: Any = None,
 ) -> Arrays:
-    """(dx, dweight, dbias); dx is None when not needed. mean, var as `batch_norm` gives them."""
+    """(dx, dweight, dbias); dx is None when not needed. mean, var as `batch_norm` gives them.
+
+    out: the output of a relu behind the norm, or None: g counts except where it is 0.
+    """
     channels, count, inner = _channels(x)
     dtype, wide = x.dtype, accumulator(x.dtype)
-    macros = _channel_form(launch, inner, channels, g, x)
-    grid, block = _channel_grid(launch, count, channels, inner, _step(dtype, macros))
-    partial = launch.empty((2, grid[1], channels), wide)
-    if inner == 1:
-        launch(
-            "batch_norm_backward_partial_columns",
-            grid,
-            block,
-            (g, x, mean, partial, count, channels),
-            dtype,
-            macros,
-            G=grid[1],
-        )
-    else:
-        launch(
-            "batch_norm_backward_partial",
-            grid,
-            block,
-            (g, x, mean, partial, channels, count, inner),
-            dtype,
-            ("LUCID_THREADS=256", *macros),
-            G=grid[1],
-        )
+    macros = _channel_form(launch, inner, channels, g, x, out)
+    partial = _backward_partial(launch, g, x, out, mean, None, None, None, True, eps, macros)
     dweight, dbias, coefficients = (
         launch.empty(channels, dtype),
         launch.empty(channels, dtype),
         launch.empty((3, channels), wide),
     )
-    launch(
-        "batch_norm_backward_finish",
-        (_ceil(channels, 128),),
-        (128,),
-        (partial, weight, var, dweight, dbias, coefficients, eps, count, grid[1], channels),
-        dtype,
-    )
+    _backward_finish(launch, partial, weight, var, dweight, dbias, coefficients, eps, count)
     if not needs_x:
         return None, dweight, dbias
     dx = launch.empty(x.shape, dtype)
     launch(
         "batch_norm_backward_apply",
         *flat(launch, x.size, _step(dtype, macros)),
-        (g, x, mean, coefficients, dx, channels, inner, x.size),
+        (g, x, out, mean, coefficients, dx, channels, inner, x.size),
         dtype,
         macros,
     )
     return dx, dweight, dbias
+
+
+def batch_norm_eval_backward(
+    launch: Any, g: Any, x: Any, out: Any, weight: Any, mean: Any, var: Any, eps: float, needs: Any
+) -> Arrays:
+    """(dx, dweight, dbias) of a norm by fixed statistics, None where not needed: one pass for all.
+
+    x and mean are read for dweight alone. out: as in `batch_norm_backward`. mean, var: [channels] in the
+    accumulator's dtype.
+    """
+    if not needs[1]:
+        x = mean = None
+    channels, count, inner = _channels(g)
+    macros = _channel_form(launch, inner, channels, g, x, out)
+    dx = launch.empty(g.shape, g.dtype) if needs[0] else None
+    summed = needs[1] or needs[2]
+    partial = _backward_partial(launch, g, x, out, mean, var, weight, dx, summed, eps, macros)
+    if not summed:
+        return dx, None, None
+    dweight, dbias = launch.empty(channels, g.dtype), launch.empty(channels, g.dtype)
+    _backward_finish(launch, partial, weight, var, dweight, dbias, None, eps, count)
+    return dx, dweight if needs[1] else None, dbias if needs[2] else None
+
+
+def _backward_partial(
+    launch: Any,
+    g: Any,
+    x: Any,
+    out: Any,
+    mean: Any,
+    var: Any,
+    weight: Any,
+    dx: Any,
+    summed: bool,
+    eps: float,
+    macros: tuple[str, ...],
+) -> Any:
+    """[2, G, channels], the sums of g and of g (x - mean) over G ranges (None where not `summed`); writes
+    dx where it is given.
+    """
+    channels, count, inner = _channels(g)
+    grid, block = _channel_grid(launch, count, channels, inner, _step(g.dtype, macros))
+    partial = launch.empty((2, grid[1], channels), accumulator(g.dtype)) if summed else None
+    arrays = (g, x, out, mean, var if dx is not None else None, weight, dx, partial, eps)
+    if inner == 1:
+        name, numbers = "batch_norm_backward_partial_columns", (count, channels)
+    else:
+        name, numbers = "batch_norm_backward_partial", (channels, count, inner)  # type: ignore[assignment]
+        macros = ("LUCID_THREADS=256", *macros)
+    launch(name, grid, block, (*arrays, *numbers), g.dtype, macros, G=grid[1])
+    return partial
+
+
+def _backward_finish(
+    launch: Any,
+    partial: Any,
+    weight: Any,
+    var: Any,
+    dweight: Any,
+    dbias: Any,
+    coefficients: Any,
+    eps: float,
+    count: int,
+) -> None:
+    """Nothing; adds the ranges up and writes what the channels get."""
+    channels = dbias.shape[0]
+    launch(
+        "batch_norm_backward_finish",
+        (_ceil(channels, 128),),
+        (128,),
+        (partial, weight, var, dweight, dbias, coefficients, eps, count, partial.shape[1], channels),
+        dbias.dtype,
+    )
 
 
 # ---- sums by index ----
@@ -196,9 +253,8 @@ def index_add_atomic(launch: Any, src: Any, index: Any, out: Any, alpha: float =
     launch(
         "index_add_atomic",
         *flat(launch, src.size, 1),
-        (src, index, out, alpha, n, cols),
+        (src, index, out, alpha, n, out.shape[0], cols),
         src.dtype,
-        rows=out.shape[0],
     )
 
 
@@ -344,24 +400,44 @@ def avg_pool_backward(
     return dx
 
 
-def im2col(
-    launch: Any, x: Any, count: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape
-) -> Any:
-    """[batch, channels * prod(kernel), prod(count)].
+def _columns(
+    launch: Any, name: str, given: Any, out: Any, planes: tuple[int, int], per_plane: int, windows: Shape
+) -> None:
+    # planes: batch and channels as the kernel calls them; per_plane: columns, or cells, of a sample.
+    tiles = _ceil(planes[0] * per_plane, 256)
+    ranges = max(1, min(planes[1], 65535, _ceil(16 * launch.sms, tiles)))
+    launch(
+        name,
+        (tiles, ranges),
+        (256,),
+        (given, out, *planes, *windows),
+        out.dtype,
+        inputs=given.size,
+        n=out.size,
+    )
 
-    What each cell of the kernel sees of x [batch, channels, *size]. padding: the low one.
+
+def im2col(
+    launch: Any,
+    x: Any,
+    count: Shape,
+    kernel: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    inside: bool = False,
+) -> Any:
+    """[batch, channels * prod(kernel), prod(count)]; inside: [channels * prod(kernel), batch * prod(count)].
+
+    What each cell of the kernel sees of x [batch, channels, *size]. padding: the low one, negative where
+    cells are cut off.
     """
     batch, channels = x.shape[:2]
-    out = launch.empty((batch, channels * prod(kernel), prod(count)), x.dtype)
-    _over_windows(
-        launch,
-        "im2col",
-        (x,),
-        out,
-        (),
-        _windows(x.shape[2:], count, kernel, stride, padding, dilation),
-        inputs=x.size,
-    )
+    depth, cells = channels * prod(kernel), prod(count)
+    out = launch.empty((depth, batch * cells) if inside else (batch, depth, cells), x.dtype)
+    windows = _windows(x.shape[2:], count, kernel, stride, padding, dilation)
+    planes = (batch, channels) if inside else (1, batch * channels)
+    _columns(launch, "im2col", x, out, planes, cells, windows)
     return out
 
 
@@ -374,19 +450,16 @@ def col2im(
     stride: Shape,
     padding: Shape,
     dilation: Shape,
+    inside: bool = False,
+    out: Any = None,
 ) -> Any:
-    """[batch, channels, *size]: the adjoint of `im2col`."""
-    batch, channels = columns.shape[0], columns.shape[1] // prod(kernel)
-    out = launch.empty((batch, channels, *size), columns.dtype)
-    _over_windows(
-        launch,
-        "col2im",
-        (columns,),
-        out,
-        (),
-        _windows(size, count, kernel, stride, padding, dilation),
-        inputs=columns.size,
-    )
+    """[batch, channels, *size]: the adjoint of `im2col`. out: where to write it."""
+    depth = columns.shape[0 if inside else 1]
+    batch, channels = columns.size // (depth * prod(count)), depth // prod(kernel)
+    out = launch.empty((batch, channels, *size), columns.dtype) if out is None else out
+    windows = _windows(size, count, kernel, stride, padding, dilation)
+    planes = (batch, channels) if inside else (1, batch * channels)
+    _columns(launch, "col2im", columns, out, planes, prod(size), windows)
     return out
 
 
@@ -395,6 +468,7 @@ __all__ = [
     "avg_pool_backward",
     "batch_norm",
     "batch_norm_backward",
+    "batch_norm_eval_backward",
     "col2im",
     "im2col",
     "index_add_atomic",

@@ -39,7 +39,9 @@ class Unit:
     def kernels(self) -> list[str]:
         """The kernels that this compilation makes."""
         return [
-            k.name for k in KERNELS.values() if k.file == self.file and self.defines in k.builds(self.dtype)
+            k.name
+            for k in KERNELS.values()
+            if k.file == self.file and self.dtype in k.dtypes and self.defines in k.builds(self.dtype)
         ]
 
 

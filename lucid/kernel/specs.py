@@ -90,10 +90,15 @@ class Kernel:
 
 _WINDOWS = ", ".join(f"{name}{axis} i32" for name in "nokspd" for axis in range(3))
 _TABLES = (
-    "params u64[tensors], grads u64[tensors], first? u64[tensors], second? u64[tensors], sizes "
-    "i64[tensors], block_tensor i32[blocks], "
-    "block_start i64[blocks], hyper A[8], step i64[1], scale? A[1], skip? i32[1], chunk i64"
+    "params u64[tensors], grads u64[tensors], first? u64[tensors], second? u64[tensors], "
+    "third? u64[tensors], steps u64[tensors], sizes i64[tensors], line i32[tensors], "
+    "block_tensor i32[blocks], block_start i64[blocks], hyper A[8*lines], scale? A[1], skip? i32[1], "
+    "chunk i64"
 )
+_GRADS = (
+    "grads u64[tensors], sizes i64[tensors], block_tensor i32[blocks], block_start i64[blocks], chunk i64"
+)
+_NORMS = (("LUCID_NORM=2",), ("LUCID_NORM=1",), ("LUCID_NORM=0",))
 
 
 def _activation(name: str, what: str) -> Kernel:
@@ -196,6 +201,28 @@ DATA = (
         variants=_ROW_THREADS,
         wide=3,
     ),
+    *(
+        Kernel(
+            f"{name}_columns",
+            "softmax_columns.cu",
+            f"{name}_columns",
+            "x T[outer*n*inner], *out T[outer*n*inner], outer i64, n i64, inner i64",
+            "2*outer*n*inner*s",
+            wide=2,
+        )
+        for name in ("softmax", "log_softmax")
+    ),
+    *(
+        Kernel(
+            f"{name}_backward_columns",
+            "softmax_columns.cu",
+            f"{name}_backward_columns",
+            "g T[outer*n*inner], out T[outer*n*inner], *dx T[outer*n*inner], outer i64, n i64, inner i64",
+            "3*outer*n*inner*s",
+            wide=3,
+        )
+        for name in ("softmax", "log_softmax")
+    ),
     Kernel(
         "cross_entropy",
         "cross_entropy.cu",
@@ -256,23 +283,24 @@ DATA = (
                 f"{prefix}_norm_backward",
                 "norm.cu",
                 "norm_backward",
-                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx? T[rows*cols], *partial? "
-                "A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, join? T[rows*cols], *dx? T[rows*cols], "
+                "*partial? A[(1+biased)*G*cols], biased i32, rows i64, cols i32",
                 "3*rows*cols*s",
                 defines,
                 _NORM,
-                wide=2,
+                wide=3,
                 variants_64=_NORM_64,
             ),
             Kernel(
                 f"{prefix}_norm_backward_x",
                 "norm.cu",
                 "norm_backward_x",
-                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, *dx T[rows*cols], rows i64, cols i32",
+                f"{_G}, {_X}, weight? T[cols], {_NORM_STATS}, join? T[rows*cols], *dx T[rows*cols], "
+                "rows i64, cols i32",
                 "3*rows*cols*s",
                 defines,
                 (("LUCID_THREADS=512",),),  # for rows that are too long for norm_backward
-                wide=4,
+                wide=5,
             ),
         )
     ),
@@ -322,27 +350,28 @@ DATA = (
         "batch_norm_backward_partial",
         "batch_norm.cu",
         "batch_norm_backward_partial",
-        "g T[count*channels], x T[count*channels], mean A[channels], *partial A[2*G*channels], channels "
-        "i32, count i32, inner i32",
+        "g T[count*channels], x? T[count*channels], out? T[count*channels], mean? A[channels], var? "
+        "A[channels], weight? T[channels], *dx? T[count*channels], *partial? A[2*G*channels], eps A, "
+        "channels i32, count i32, inner i32",
         "2*count*channels*s",
         variants=(("LUCID_THREADS=256",),),
-        wide=2,
-        wide_stores=0,
+        wide=3,
     ),
     Kernel(
         "batch_norm_backward_partial_columns",
         "batch_norm.cu",
         "batch_norm_backward_partial_columns",
-        f"{_G}, {_X}, mean A[cols], *partial A[2*G*cols], rows i64, cols i64",
+        f"{_G}, x? T[rows*cols], out? T[rows*cols], mean? A[cols], var? A[cols], weight? T[cols], *dx? "
+        "T[rows*cols], *partial? A[2*G*cols], eps A, rows i64, cols i64",
         "2*rows*cols*s",
-        wide=2,
+        wide=3,
     ),
     Kernel(
         "batch_norm_backward_finish",
         "batch_norm.cu",
         "batch_norm_backward_finish",
         "partial A[2*parts*channels], weight? T[channels], var A[channels], *dweight T[channels], *dbias "
-        "T[channels], *coefficients A[3*channels], eps A, "
+        "T[channels], *coefficients? A[3*channels], eps A, "
         "count i64, parts i64, channels i64",
         "2*parts*channels*a",
         vector=False,
@@ -352,23 +381,23 @@ DATA = (
         "batch_norm_backward_apply",
         "batch_norm.cu",
         "batch_norm_backward_apply",
-        "g T[n], x T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, inner i32, n "
-        "i64",
+        "g T[n], x T[n], out? T[n], mean A[channels], coefficients A[3*channels], *dx T[n], channels i32, "
+        "inner i32, n i64",
         "3*n*s",
-        wide=2,
+        wide=3,
     ),
     Kernel(
         "dropout",
         "dropout.cu",
         "dropout",
-        "x T[n], *out T[n], state u64[2], threshold u64, scale A, n i64",
+        "x T[n], *out T[n], state u64[2], skip u64, threshold u64, scale A, n i64",
         "2*n*s",
     ),
     Kernel(
         "dropout_mask",
         "dropout.cu",
         "dropout_mask",
-        "*mask u8[n], state u64[2], threshold u64, n i64",
+        "*mask u8[n], state u64[2], skip u64, threshold u64, n i64",
         "n",
         wide=0,
         wide_stores=0,
@@ -403,7 +432,7 @@ DATA = (
         "index_add_atomic",
         "segment.cu",
         "index_add_atomic",
-        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, cols i64",
+        "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, rows i64, cols i64",
         "n*cols*(s+2*a)+8*n",
         vector=False,
         wide=0,
@@ -450,7 +479,7 @@ DATA = (
         "im2col",
         "columns.cu",
         "im2col",
-        f"x T[inputs], *cols T[n], n i64, {_WINDOWS}",
+        f"x T[inputs], *cols T[n], batch i32, channels i32, {_WINDOWS}",
         "(inputs+n)*s",
         vector=False,
         wide=0,
@@ -459,7 +488,7 @@ DATA = (
         "col2im",
         "columns.cu",
         "col2im",
-        f"cols T[inputs], *x T[n], n i64, {_WINDOWS}",
+        f"cols T[inputs], *x T[n], batch i32, channels i32, {_WINDOWS}",
         "(inputs+n)*s",
         vector=False,
         wide=0,
@@ -475,9 +504,66 @@ DATA = (
         vector=False,
         wide=3,
     ),
-    Kernel("adam", "optimizer.cu", "adam", _TABLES, "n*(3*s+4*a)", vector=False, wide=4),
+    *(
+        Kernel(
+            name,
+            "optimizer.cu",
+            "adam",
+            _TABLES,
+            f"n*(3*s+{4 + 2 * amsgrad}*a)",
+            (*("LUCID_DECOUPLED",) * (name[:5] == "adamw"), *("LUCID_AMSGRAD",) * amsgrad),
+            vector=False,
+            wide=4 + amsgrad,
+        )
+        for name, amsgrad in (("adam", 0), ("adamw", 0), ("adam_amsgrad", 1), ("adamw_amsgrad", 1))
+    ),
     Kernel(
-        "adamw", "optimizer.cu", "adam", _TABLES, "n*(3*s+4*a)", ("LUCID_DECOUPLED",), vector=False, wide=4
+        "gradient_norm",
+        "gradients.cu",
+        "gradient_norm",
+        f"{_GRADS}, *partial A[blocks]",
+        "n*s",
+        variants=_NORMS,
+        vector=False,
+        wide_stores=0,
+    ),
+    Kernel(
+        "gradient_norm_finish",
+        "gradients.cu",
+        "gradient_norm_finish",
+        "partial A[blocks], *total A[1], blocks i64",
+        "blocks*a",
+        variants=_NORMS,
+        vector=False,
+        wide=0,
+        wide_stores=0,
+    ),
+    Kernel(
+        "gradient_clip",
+        "gradients.cu",
+        "gradient_clip",
+        f"{_GRADS}, total A[1], limit A",
+        "2*n*s",
+        vector=False,
+    ),
+    Kernel(
+        "gradient_unscale",
+        "gradients.cu",
+        "gradient_unscale",
+        f"{_GRADS}, scale A[1], *found i32[1]",
+        "2*n*s",
+        vector=False,
+    ),
+    Kernel(
+        "loss_scale",
+        "gradients.cu",
+        "loss_scale",
+        "*scale A[1], *good i32[1], found i32[1], growth A, backoff A, interval i32",
+        "16",
+        vector=False,
+        wide=0,
+        wide_stores=0,
+        dtypes=("float32",),
     ),
 )
 

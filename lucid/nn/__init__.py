@@ -2,6 +2,7 @@
 
 from . import functional as functional
 from . import init as init
+from . import parallel as parallel
 from . import utils as utils
 from .activation import CELU as CELU
 from .activation import ELU as ELU
@@ -104,7 +105,6 @@ from .norm import LazyInstanceNorm2d as LazyInstanceNorm2d
 from .norm import LazyInstanceNorm3d as LazyInstanceNorm3d
 from .norm import LocalResponseNorm as LocalResponseNorm
 from .norm import RMSNorm as RMSNorm
-from .norm import SyncBatchNorm as SyncBatchNorm
 from .padding import CircularPad1d as CircularPad1d
 from .padding import CircularPad2d as CircularPad2d
 from .padding import CircularPad3d as CircularPad3d
@@ -120,6 +120,7 @@ from .padding import ReplicationPad3d as ReplicationPad3d
 from .padding import ZeroPad1d as ZeroPad1d
 from .padding import ZeroPad2d as ZeroPad2d
 from .padding import ZeroPad3d as ZeroPad3d
+from .parallel import DataParallel as DataParallel
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
 from .parameter import UninitializedParameter as UninitializedParameter
@@ -148,6 +149,7 @@ from .rnn import GRUCell as GRUCell
 from .rnn import LSTMCell as LSTMCell
 from .rnn import RNNBase as RNNBase
 from .rnn import RNNCell as RNNCell
+from .sync_norm import SyncBatchNorm as SyncBatchNorm
 from .transformer import Transformer as Transformer
 from .transformer import TransformerDecoder as TransformerDecoder
 from .transformer import TransformerDecoderLayer as TransformerDecoderLayer

@@ -21,7 +21,7 @@ class MultiheadAttention(Module):
 
     >>> import lucid
     >>> x = lucid.zeros(2, 5, 8)
-    >>> out, weights = MultiheadAttention(8, 2, batch_first=True)(x, x, x)
+    >>> out, weights = lucid.nn.MultiheadAttention(8, 2, batch_first=True)(x, x, x)
     >>> out.shape, weights.shape
     ((2, 5, 8), (2, 5, 5))
     """

@@ -98,7 +98,7 @@ class Sequential(_Numbered):
     """Applies its modules one after the other. Takes modules, or one dictionary of named modules.
 
     >>> import lucid
-    >>> model = Sequential(lucid.nn.Linear(4, 3), lucid.nn.ReLU(), lucid.nn.Linear(3, 2))
+    >>> model = lucid.nn.Sequential(lucid.nn.Linear(4, 3), lucid.nn.ReLU(), lucid.nn.Linear(3, 2))
     >>> model(lucid.zeros(5, 4)).shape
     (5, 2)
     """
@@ -129,7 +129,13 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list of modules that registers them."""
+    """A list of modules that registers them.
+
+    >>> import lucid
+    >>> layers = lucid.nn.ModuleList([lucid.nn.Linear(2, 2) for _ in range(3)])
+    >>> len(layers), len(list(layers.parameters()))
+    (3, 6)
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -159,7 +165,13 @@ class ModuleList(_Numbered):
 
 
 class ModuleDict(Module):
-    """A dictionary of modules that registers them."""
+    """A dictionary of modules that registers them.
+
+    >>> import lucid
+    >>> heads = lucid.nn.ModuleDict({"a": lucid.nn.Linear(2, 1), "b": lucid.nn.Linear(2, 3)})
+    >>> heads["b"](lucid.zeros(5, 2)).shape
+    (5, 3)
+    """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
@@ -224,7 +236,13 @@ def _line(key: str, value: Any) -> str:
 
 
 class ParameterList(Module):
-    """A list of parameters that registers them; tensors become parameters."""
+    """A list of parameters that registers them; tensors become parameters.
+
+    >>> import lucid
+    >>> weights = lucid.nn.ParameterList([lucid.zeros(2), lucid.zeros(3)])
+    >>> [p.shape for p in weights.parameters()]
+    [(2,), (3,)]
+    """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -268,7 +286,13 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dictionary of parameters that registers them; tensors become parameters."""
+    """A dictionary of parameters that registers them; tensors become parameters.
+
+    >>> import lucid
+    >>> weights = lucid.nn.ParameterDict({"scale": lucid.ones(2)})
+    >>> weights["scale"].requires_grad
+    True
+    """
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()

@@ -118,7 +118,16 @@ class _Conv(_ConvNd):
 
 
 class Conv1d(_Conv):
-    """Cross-correlation [N, in, L] -> [N, out, L']; weight [out, in / groups, k]."""
+    """Cross-correlation [N, in, L] -> [N, out, L']; weight [out, in / groups, k].
+
+    L' = (L + 2 padding - dilation (k - 1) - 1) // stride + 1. Formula and errors: `nn.functional.conv2d`.
+    weight and bias are uniform in +-1 / sqrt(in / groups * k) at first. padding_mode: "zeros", "reflect",
+    "replicate" or "circular".
+
+    >>> import lucid
+    >>> lucid.nn.Conv1d(3, 8, kernel_size=3, stride=2)(lucid.zeros(2, 3, 9)).shape
+    (2, 8, 4)
+    """
 
     nd = 1
 
@@ -128,6 +137,8 @@ class Conv1d(_Conv):
 
 class Conv2d(_Conv):
     """Cross-correlation [N, in, H, W] -> [N, out, H', W']; weight [out, in / groups, kh, kw].
+
+    Sizes and arguments as of Conv1d. Raises ShapeError for channels that do not fit groups or the input.
 
     >>> import lucid
     >>> lucid.nn.Conv2d(3, 8, kernel_size=3, padding=1)(lucid.zeros(2, 3, 5, 5)).shape
@@ -141,7 +152,14 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """Cross-correlation [N, in, D, H, W] -> [N, out, D', H', W']; weight [out, in / groups, kd, kh, kw]."""
+    """Cross-correlation [N, in, D, H, W] -> [N, out, D', H', W']; weight [out, in / groups, kd, kh, kw].
+
+    Sizes and arguments as of Conv1d.
+
+    >>> import lucid
+    >>> lucid.nn.Conv3d(3, 8, kernel_size=3)(lucid.zeros(2, 3, 5, 5, 5)).shape
+    (2, 8, 3, 3, 3)
+    """
 
     nd = 3
 
@@ -181,7 +199,15 @@ class _ConvTranspose(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """The adjoint of a cross-correlation: [N, in, L] -> [N, out, L']; weight [in, out / groups, k]."""
+    """The adjoint of a cross-correlation: [N, in, L] -> [N, out, L']; weight [in, out / groups, k].
+
+    L' = (L - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1; or forward's output_size, which
+    must lie within one stride of it.
+
+    >>> import lucid
+    >>> lucid.nn.ConvTranspose1d(3, 8, kernel_size=3, stride=2)(lucid.zeros(2, 3, 4)).shape
+    (2, 8, 9)
+    """
 
     nd = 1
 
@@ -192,7 +218,12 @@ class ConvTranspose1d(_ConvTranspose):
 class ConvTranspose2d(_ConvTranspose):
     """The adjoint of a cross-correlation: [N, in, H, W] -> [N, out, H', W'].
 
-    weight: [in, out / groups, kh, kw].
+    weight: [in, out / groups, kh, kw]. Sizes as of ConvTranspose1d.
+
+    >>> import lucid
+    >>> up = lucid.nn.ConvTranspose2d(3, 8, kernel_size=3, stride=2, padding=1)
+    >>> up(lucid.zeros(2, 3, 4, 4), output_size=(8, 8)).shape
+    (2, 8, 8, 8)
     """
 
     nd = 2
@@ -204,7 +235,11 @@ class ConvTranspose2d(_ConvTranspose):
 class ConvTranspose3d(_ConvTranspose):
     """The adjoint of a cross-correlation: [N, in, D, H, W] -> [N, out, D', H', W'].
 
-    weight: [in, out / groups, kd, kh, kw].
+    weight: [in, out / groups, kd, kh, kw]. Sizes as of ConvTranspose1d.
+
+    >>> import lucid
+    >>> lucid.nn.ConvTranspose3d(3, 8, kernel_size=3)(lucid.zeros(2, 3, 4, 4, 4)).shape
+    (2, 8, 6, 6, 6)
     """
 
     nd = 3
@@ -247,36 +282,67 @@ _GROUPS_AT = 3
 
 
 class LazyConv1d(_LazyConv, Conv1d):
-    """A Conv1d that takes `in_channels` from its first input."""
+    """A Conv1d that takes `in_channels` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyConv1d(8, kernel_size=3)(lucid.zeros(2, 3, 9)).shape
+    (2, 8, 7)
+    """
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyConv, Conv2d):
-    """A Conv2d that takes `in_channels` from its first input."""
+    """A Conv2d that takes `in_channels` from its first input.
+
+    >>> import lucid
+    >>> layer = lucid.nn.LazyConv2d(8, kernel_size=3)
+    >>> layer(lucid.zeros(2, 3, 5, 5)).shape, layer.in_channels
+    ((2, 8, 3, 3), 3)
+    """
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyConv, Conv3d):
-    """A Conv3d that takes `in_channels` from its first input."""
+    """A Conv3d that takes `in_channels` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyConv3d(8, kernel_size=3)(lucid.zeros(2, 3, 5, 5, 5)).shape
+    (2, 8, 3, 3, 3)
+    """
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
-    """A ConvTranspose1d that takes `in_channels` from its first input."""
+    """A ConvTranspose1d that takes `in_channels` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyConvTranspose1d(8, kernel_size=3)(lucid.zeros(2, 3, 5)).shape
+    (2, 8, 7)
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
-    """A ConvTranspose2d that takes `in_channels` from its first input."""
+    """A ConvTranspose2d that takes `in_channels` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyConvTranspose2d(8, kernel_size=3)(lucid.zeros(2, 3, 5, 5)).shape
+    (2, 8, 7, 7)
+    """
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
-    """A ConvTranspose3d that takes `in_channels` from its first input."""
+    """A ConvTranspose3d that takes `in_channels` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyConvTranspose3d(8, kernel_size=3)(lucid.zeros(2, 3, 5, 5, 5)).shape
+    (2, 8, 7, 7, 7)
+    """
 
     cls_to_become = ConvTranspose3d

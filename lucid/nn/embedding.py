@@ -63,6 +63,9 @@ class _Table(Module):
 class Embedding(_Table):
     """weight[input]: integers of any shape -> [*shape, embedding_dim].
 
+    weight: [num_embeddings, embedding_dim], standard normal at first, zeros at padding_idx, whose row gets no
+    gradient. Raises IndexRangeError for an index out of range.
+
     >>> import lucid
     >>> lucid.nn.Embedding(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
     (2, 2, 3)
@@ -88,7 +91,16 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """The sum, mean or maximum of each bag's vectors; see nn.functional.embedding_bag."""
+    """The sum, mean or maximum of each bag's vectors: [B, n] or ([n], offsets [B]) -> [B, embedding_dim].
+
+    See nn.functional.embedding_bag.
+
+    >>> import lucid
+    >>> table = lucid.tensor([[1.0], [10.0], [100.0]])
+    >>> lucid.nn.EmbeddingBag.from_pretrained(table, mode="sum")(lucid.tensor([[0, 1], [2, 2]]))
+    tensor([[ 11.],
+            [200.]])
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
                  norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",

@@ -30,6 +30,7 @@ from ..functional.conv import conv_transpose2d as conv_transpose2d
 from ..functional.conv import conv_transpose3d as conv_transpose3d
 from ..functional.conv import fold as fold
 from ..functional.conv import unfold as unfold
+from ..functional.ctc import ctc_loss as ctc_loss
 from ..functional.dropout import alpha_dropout as alpha_dropout
 from ..functional.dropout import dropout as dropout
 from ..functional.dropout import dropout1d as dropout1d
@@ -53,7 +54,6 @@ from ..functional.interpolate import upsample_nearest as upsample_nearest
 from ..functional.loss import binary_cross_entropy as binary_cross_entropy
 from ..functional.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from ..functional.loss import cross_entropy as cross_entropy
-from ..functional.loss import ctc_loss as ctc_loss
 from ..functional.loss import gaussian_nll_loss as gaussian_nll_loss
 from ..functional.loss import huber_loss as huber_loss
 from ..functional.loss import kl_div as kl_div

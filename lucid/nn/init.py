@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ShapeError
@@ -19,7 +22,10 @@ _GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_tran
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The recommended gain of a nonlinearity; `param` is leaky_relu's negative slope (0.01).
 
-    >>> round(calculate_gain("leaky_relu", 0.2), 4)
+    Raises ShapeError for a nonlinearity that it does not know.
+
+    >>> import lucid
+    >>> round(lucid.nn.init.calculate_gain("leaky_relu", 0.2), 4)
     1.3868
     """
     if nonlinearity == "leaky_relu":
@@ -41,14 +47,25 @@ def _fill(t: Tensor, values: Any) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """The tensor, filled from the uniform distribution on [a, b)."""
+    """The tensor, filled from the uniform distribution on [a, b).
+
+    >>> import lucid
+    >>> x = lucid.nn.init.uniform_(lucid.empty(3), 2.0, 3.0)
+    >>> bool(((x >= 2) & (x < 3)).all())
+    True
+    """
     draw = generator_for(generator, tensor.storage.backend)
     return _fill(tensor, draw.uniform(tensor.shape, a, b, tensor.dtype))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0,
             generator: Generator | None = None) -> Tensor:
-    """The tensor, filled from the normal distribution."""
+    """The tensor, filled from the normal distribution of that mean and standard deviation.
+
+    >>> import lucid
+    >>> lucid.nn.init.normal_(lucid.empty(2), mean=5.0, std=0.0)
+    tensor([5., 5.])
+    """
     draw = generator_for(generator, tensor.storage.backend)
     return _fill(tensor, draw.normal(tensor.shape, mean, std, tensor.dtype))
 
@@ -58,6 +75,11 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     """The tensor, filled from the normal distribution cut off outside of [a, b].
 
     Drawn by the inverse of its distribution function.
+
+    >>> import lucid
+    >>> x = lucid.nn.init.trunc_normal_(lucid.empty(100), a=-1.0, b=1.0)
+    >>> bool((x.abs() <= 1).all())
+    True
     """
     backend = tensor.storage.backend
     special = backend.scipy("special")
@@ -68,29 +90,57 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """The tensor, filled with `val`."""
+    """The tensor, filled with `val`.
+
+    >>> import lucid
+    >>> lucid.nn.init.constant_(lucid.empty(2), 0.3)
+    tensor([0.3, 0.3])
+    """
     return _fill(tensor, val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """The tensor, filled with ones."""
+    """The tensor, filled with ones.
+
+    >>> import lucid
+    >>> lucid.nn.init.ones_(lucid.empty(2))
+    tensor([1., 1.])
+    """
     return _fill(tensor, 1)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """The tensor, filled with zeros."""
+    """The tensor, filled with zeros.
+
+    >>> import lucid
+    >>> lucid.nn.init.zeros_(lucid.empty(2))
+    tensor([0., 0.])
+    """
     return _fill(tensor, 0)
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """The 2-d tensor, filled with the identity."""
+    """The 2-d tensor, filled with the identity. Raises ShapeError for another number of dimensions.
+
+    >>> import lucid
+    >>> lucid.nn.init.eye_(lucid.empty(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     if tensor.ndim != 2:
         raise ShapeError(f"eye_: expected a 2-d tensor, got shape {tuple(tensor.shape)}")
     return _fill(tensor, tensor.storage.backend.xp.eye(*tensor.shape, dtype=tensor.dtype))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The convolution weight [out, in, k...], under which the first channels of each group pass unchanged."""
+    """The convolution weight [out, in, k...], under which the first channels of each group pass unchanged.
+
+    Raises ShapeError for other than 3 to 5 dimensions and for groups that do not divide out.
+
+    >>> import lucid
+    >>> lucid.nn.init.dirac_(lucid.empty(1, 1, 3))
+    tensor([[[0., 1., 0.]]])
+    """
     if tensor.ndim not in (3, 4, 5) or tensor.shape[0] % groups:
         raise ShapeError("dirac_: expected a weight of 3 to 5 dimensions whose first size is a multiple of "
                          f"groups={groups}, got shape {tuple(tensor.shape)}")
@@ -112,13 +162,24 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """The weight, uniform in +-gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    """The weight, uniform in +-gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+
+    >>> import lucid
+    >>> x = lucid.nn.init.xavier_uniform_(lucid.empty(3, 3))    # bound sqrt(6 / 6)
+    >>> bool((x.abs() <= 1).all())
+    True
+    """
     bound = gain * math.sqrt(6.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """The weight, normal with deviation gain sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    """The weight, normal with deviation gain sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+
+    >>> import lucid
+    >>> lucid.nn.init.xavier_normal_(lucid.empty(3, 5)).shape
+    (3, 5)
+    """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
@@ -131,7 +192,13 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
 
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                      generator: Generator | None = None) -> Tensor:
-    """The weight, uniform in +-gain sqrt(3 / fan) (He et al. 2015); `a` is leaky_relu's slope."""
+    """The weight, uniform in +-gain sqrt(3 / fan) (He et al. 2015); `a` is leaky_relu's slope.
+
+    >>> import lucid
+    >>> x = lucid.nn.init.kaiming_uniform_(lucid.empty(2, 6))    # bound sqrt(2) sqrt(3 / 6)
+    >>> bool((x.abs() <= 1).all())
+    True
+    """
     if 0 in tensor.shape:
         return tensor
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
@@ -140,14 +207,25 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonline
 
 def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                     generator: Generator | None = None) -> Tensor:
-    """The weight, normal with deviation gain / sqrt(fan) (He et al. 2015); `a` is leaky_relu's slope."""
+    """The weight, normal with deviation gain / sqrt(fan) (He et al. 2015); `a` is leaky_relu's slope.
+
+    >>> import lucid
+    >>> lucid.nn.init.kaiming_normal_(lucid.empty(3, 5), mode="fan_out").shape
+    (3, 5)
+    """
     if 0 in tensor.shape:
         return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """The weight [rows, ...], a (semi-)orthogonal matrix [rows, rest] times `gain` (Saxe et al. 2014)."""
+    """The weight [rows, ...], a (semi-)orthogonal matrix [rows, rest] times `gain` (Saxe et al. 2014).
+
+    >>> import lucid
+    >>> q = lucid.nn.init.orthogonal_(lucid.empty(3, 3))
+    >>> lucid.allclose(q @ q.T, lucid.eye(3), atol=1e-5)
+    True
+    """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_: expected at least 2 dimensions, got shape {tuple(tensor.shape)}")
     if not tensor.numel():
@@ -163,7 +241,13 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """The 2-d weight, normal, with a share `sparsity` of zeros in each column (Martens 2010)."""
+    """The 2-d weight, normal, with a share `sparsity` of zeros in each column (Martens 2010).
+
+    >>> import lucid
+    >>> x = lucid.nn.init.sparse_(lucid.empty(10, 2), sparsity=0.5)
+    >>> (x == 0).sum(0)
+    tensor([5, 5])
+    """
     if tensor.ndim != 2:
         raise ShapeError(f"sparse_: expected a 2-d tensor, got shape {tuple(tensor.shape)}")
     draw = generator_for(generator, tensor.storage.backend)
@@ -172,3 +256,32 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     for j in range(cols):
         tensor.storage.array[draw.permutation(rows)[: math.ceil(sparsity * rows)], j] = 0
     return tensor
+
+
+def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    # PyTorch's old name: without the underscore that stands for "in place".
+    new = function.__name__
+    old = new[:-1]
+
+    @functools.wraps(function)
+    def warned(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(f"`nn.init.{old}` is now deprecated in favor of `nn.init.{new}`.", FutureWarning,
+                      stacklevel=2)
+        return function(*args, **kwargs)
+
+    warned.__name__ = warned.__qualname__ = old
+    warned.__doc__ = f"`{new}` under its old name, with a FutureWarning."
+    return warned
+
+
+uniform = _deprecated(uniform_)
+normal = _deprecated(normal_)
+constant = _deprecated(constant_)
+eye = _deprecated(eye_)
+dirac = _deprecated(dirac_)
+xavier_uniform = _deprecated(xavier_uniform_)
+xavier_normal = _deprecated(xavier_normal_)
+kaiming_uniform = _deprecated(kaiming_uniform_)
+kaiming_normal = _deprecated(kaiming_normal_)
+orthogonal = _deprecated(orthogonal_)
+sparse = _deprecated(sparse_)

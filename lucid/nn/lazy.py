@@ -13,6 +13,13 @@ class LazyModuleMixin(Module):
     """Gives its parameters their shapes in the first call, then becomes an instance of `cls_to_become`.
 
     A subclass defines `initialize_parameters(*inputs)`.
+
+    >>> import lucid
+    >>> layer = lucid.nn.LazyLinear(2)
+    >>> layer.has_uninitialized_params()
+    True
+    >>> layer(lucid.zeros(5, 3)).shape, type(layer).__name__
+    ((5, 2), 'Linear')
     """
 
     cls_to_become: ClassVar[type[Module] | None] = None

@@ -16,7 +16,12 @@ from .parameter import UninitializedParameter
 
 
 class Identity(Module):
-    """Returns its input. Arguments of the constructor are ignored."""
+    """Its input. Arguments of the constructor are ignored.
+
+    >>> import lucid
+    >>> lucid.nn.Identity(54, unused=True)(lucid.tensor([1.0]))
+    tensor([1.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -60,7 +65,14 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """x1^T weight x2 + bias: [..., in1], [..., in2] -> [..., out]. weight: [out, in1, in2]."""
+    """x1^T weight x2 + bias: [..., in1], [..., in2] -> [..., out]. weight: [out, in1, in2]; bias: [out].
+
+    Both uniform in +-1 / sqrt(in1) at first.
+
+    >>> import lucid
+    >>> lucid.nn.Bilinear(3, 4, 2)(lucid.zeros(5, 3), lucid.zeros(5, 4)).shape
+    (5, 2)
+    """
 
     def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
                  device: Any = None, dtype: Any = None) -> None:
@@ -88,7 +100,13 @@ class Bilinear(Module):
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """A Linear that takes `in_features` from its first input."""
+    """A Linear that takes `in_features` from its first input.
+
+    >>> import lucid
+    >>> layer = lucid.nn.LazyLinear(2)
+    >>> layer(lucid.zeros(5, 3)).shape, layer.weight.shape
+    ((5, 2), (2, 3))
+    """
 
     cls_to_become = Linear
     weight: Any
@@ -115,7 +133,12 @@ class LazyLinear(LazyModuleMixin, Linear):
 
 
 class Flatten(Module):
-    """The input with dimensions start_dim .. end_dim joined."""
+    """The input with dimensions start_dim .. end_dim joined.
+
+    >>> import lucid
+    >>> lucid.nn.Flatten()(lucid.zeros(5, 2, 3)).shape
+    (5, 6)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -129,7 +152,12 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """The input with dimension `dim` split into `unflattened_size`."""
+    """The input with dimension `dim` split into `unflattened_size`, one of which may be -1.
+
+    >>> import lucid
+    >>> lucid.nn.Unflatten(1, (2, -1))(lucid.zeros(5, 6)).shape
+    (5, 2, 3)
+    """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
         super().__init__()

@@ -458,6 +458,14 @@ class Module:
         target = Device("cuda") if device is None else Device(device)
         return self._apply(lambda t: t.to(target))
 
+    def share_memory(self) -> Self:
+        """The module itself, its parameters and buffers moved to memory that other processes can share: see
+        `Tensor.share_memory_`.
+        """
+        for t in (*self.parameters(), *self.buffers()):
+            t.share_memory_()
+        return self
+
     def train(self, mode: bool = True) -> Self:
         """The module itself, with every module below, in training mode (dropout on, batch statistics)."""
         if not isinstance(mode, bool):

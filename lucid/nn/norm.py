@@ -73,8 +73,8 @@ class _BatchNorm(_NormBase):
             raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels (dimension 1), "
                              f"got shape {tuple(input.shape)}")
 
-    def forward(self, input: Tensor) -> Tensor:
-        self._check(input)
+    def _count(self) -> float:
+        """The share of this batch in the running statistics; in training, counts it."""
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             counter = self.num_batches_tracked.storage
@@ -83,6 +83,11 @@ class _BatchNorm(_NormBase):
             if self.momentum is None:
                 # The cumulative average (reads the counter back from the device).
                 momentum = 1.0 / float(counter.array)
+        return momentum
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        momentum = self._count()
         from_batch = self.training or (self.running_mean is None and self.running_var is None)
         tracked = not self.training or self.track_running_stats
         return F.batch_norm(input, self.running_mean if tracked else None,
@@ -93,8 +98,14 @@ class _BatchNorm(_NormBase):
 class BatchNorm1d(_BatchNorm):
     """Batch norm of [N, C] or [N, C, L] (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    Training uses the batch's statistics and moves running_mean and running_var by `momentum` (None: the
-    cumulative average); evaluation uses the running ones.
+    (x - mean) / sqrt(var + eps) * weight + bias per channel. Training uses the batch's statistics and moves
+    running_mean and running_var by `momentum` (None: the cumulative average); evaluation uses the running
+    ones. Raises ShapeError for another number of dimensions or channels.
+
+    >>> import lucid
+    >>> lucid.nn.BatchNorm1d(1, affine=False)(lucid.tensor([[1.0], [3.0]]))
+    tensor([[-1.],
+            [ 1.]])
     """
 
     dims = (2, 3)
@@ -112,15 +123,14 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Batch norm of [N, C, D, H, W]; see BatchNorm1d."""
+    """Batch norm of [N, C, D, H, W]; see BatchNorm1d.
+
+    >>> import lucid
+    >>> lucid.nn.BatchNorm3d(3)(lucid.ones(2, 3, 4, 4, 4)).shape
+    (2, 3, 4, 4, 4)
+    """
 
     dims = (5,)
-
-
-class SyncBatchNorm(_BatchNorm):
-    """Batch norm of one process: the same as BatchNorm in any number of dimensions."""
-
-    dims = (2, 3, 4, 5)
 
 
 class _InstanceNorm(_NormBase):
@@ -143,25 +153,47 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Each channel of each sample normalised: [N, C, L] or [C, L] (Ulyanov et al. 2016, arXiv:1607.08022)."""
+    """Each channel of each sample normalised: [N, C, L] or [C, L] (Ulyanov et al. 2016, arXiv:1607.08022).
+
+    track_running_stats: evaluation uses running statistics, as batch norm does. Raises ShapeError for another
+    number of dimensions.
+
+    >>> import lucid
+    >>> lucid.nn.InstanceNorm1d(2)(lucid.tensor([[[1.0, 3.0], [0.0, 10.0]]]))
+    tensor([[[-1.,  1.],
+             [-1.,  1.]]])
+    """
 
     dims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Each channel of each sample normalised: [N, C, H, W] or [C, H, W]."""
+    """Each channel of each sample normalised: [N, C, H, W] or [C, H, W]; see InstanceNorm1d.
+
+    >>> import lucid
+    >>> lucid.nn.InstanceNorm2d(3)(lucid.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
 
     dims = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Each channel of each sample normalised: [N, C, D, H, W] or [C, D, H, W]."""
+    """Each channel of each sample normalised: [N, C, D, H, W] or [C, D, H, W]; see InstanceNorm1d.
+
+    >>> import lucid
+    >>> lucid.nn.InstanceNorm3d(3)(lucid.ones(2, 3, 4, 4, 4)).shape
+    (2, 3, 4, 4, 4)
+    """
 
     dims = (4, 5)
 
 
 class LayerNorm(Module):
-    """The input normalised over its last dimensions, which must be `normalized_shape` (Ba et al. 2016).
+    """The input normalised over its last dimensions, which must be `normalized_shape`.
+
+    (x - mean) / sqrt(var + eps) * weight + bias; Ba et al. 2016, arXiv:1607.06450. Raises ShapeError for
+    other last dimensions.
 
     >>> import lucid
     >>> norm = lucid.nn.LayerNorm(2, elementwise_affine=False)
@@ -199,7 +231,14 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """The input divided by its root mean square over the last dimensions (Zhang and Sennrich 2019)."""
+    """The input divided by its root mean square over the last dimensions, times weight.
+
+    Zhang and Sennrich 2019, arXiv:1910.07467. Those dimensions must be `normalized_shape`, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.nn.RMSNorm(2, elementwise_affine=False)(lucid.tensor([3.0, 4.0]))
+    tensor([0.8485, 1.1314])
+    """
 
     def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None,
                  elementwise_affine: bool = True, device: Any = None, dtype: Any = None) -> None:
@@ -224,7 +263,14 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """The input [N, C, ...] normalised per group of channels (Wu and He 2018), with a scale and shift."""
+    """The input [N, C, ...] normalised per group of channels, with a scale and shift per channel.
+
+    Wu and He 2018, arXiv:1803.08494. Raises ShapeError for channels that are no multiple of num_groups.
+
+    >>> import lucid
+    >>> lucid.nn.GroupNorm(2, 4, affine=False)(lucid.tensor([[1.0, 3.0, 0.0, 10.0]]))
+    tensor([[-1.,  1., -1.,  1.]])
+    """
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
                  device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
@@ -254,7 +300,14 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """The input divided by (k + alpha mean of squares over `size` channels)^beta (Krizhevsky et al. 2012)."""
+    """The input divided by (k + alpha mean of squares over `size` channels)^beta (Krizhevsky et al. 2012).
+
+    input: [N, C, d1, ...], else ShapeError.
+
+    >>> import lucid
+    >>> lucid.nn.LocalResponseNorm(2)(lucid.ones(1, 4, 3)).shape
+    (1, 4, 3)
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
@@ -299,19 +352,35 @@ class _LazyBatchNorm(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):
-    """A BatchNorm1d that takes `num_features` from its first input."""
+    """A BatchNorm1d that takes `num_features` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyBatchNorm1d()(lucid.ones(2, 3)).shape
+    (2, 3)
+    """
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyBatchNorm, BatchNorm2d):
-    """A BatchNorm2d that takes `num_features` from its first input."""
+    """A BatchNorm2d that takes `num_features` from its first input.
+
+    >>> import lucid
+    >>> norm = lucid.nn.LazyBatchNorm2d()
+    >>> norm(lucid.ones(2, 3, 4, 4)).shape, norm.num_features
+    ((2, 3, 4, 4), 3)
+    """
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyBatchNorm, BatchNorm3d):
-    """A BatchNorm3d that takes `num_features` from its first input."""
+    """A BatchNorm3d that takes `num_features` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyBatchNorm3d()(lucid.ones(2, 3, 4, 4, 4)).shape
+    (2, 3, 4, 4, 4)
+    """
 
     cls_to_become = BatchNorm3d
 
@@ -330,18 +399,33 @@ class _LazyInstanceNorm(_LazyBatchNorm):
 
 
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
-    """An InstanceNorm1d that takes `num_features` from its first input."""
+    """An InstanceNorm1d that takes `num_features` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyInstanceNorm1d()(lucid.ones(2, 3, 4)).shape
+    (2, 3, 4)
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
-    """An InstanceNorm2d that takes `num_features` from its first input."""
+    """An InstanceNorm2d that takes `num_features` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyInstanceNorm2d()(lucid.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
-    """An InstanceNorm3d that takes `num_features` from its first input."""
+    """An InstanceNorm3d that takes `num_features` from its first input.
+
+    >>> import lucid
+    >>> lucid.nn.LazyInstanceNorm3d()(lucid.ones(2, 3, 4, 4, 4)).shape
+    (2, 3, 4, 4, 4)
+    """
 
     cls_to_become = InstanceNorm3d

@@ -50,27 +50,42 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-def _layer(name: str, base: type[_Pad], nd: int, mode: str, doc: str) -> type[_Pad]:
-    return type(name, (base,), {"nd": nd, "mode": mode, "__doc__": doc, "__module__": __name__})
+_ROWS = {1: "lucid.tensor([[1.0, 2.0, 3.0]])", 2: "lucid.zeros(1, 3, 3)", 3: "lucid.zeros(1, 3, 3, 3)"}
 
 
-ConstantPad1d = _layer("ConstantPad1d", _ConstantPad, 1, "constant", "Pads [N, C, L] with `value`.")
-ConstantPad2d = _layer("ConstantPad2d", _ConstantPad, 2, "constant", "Pads [N, C, H, W] with `value`.")
-ConstantPad3d = _layer("ConstantPad3d", _ConstantPad, 3, "constant", "Pads [N, C, D, H, W] with `value`.")
-ZeroPad1d = _layer("ZeroPad1d", _ZeroPad, 1, "constant", "Pads [N, C, L] with zeros.")
-ZeroPad2d = _layer("ZeroPad2d", _ZeroPad, 2, "constant", "Pads [N, C, H, W] with zeros.")
-ZeroPad3d = _layer("ZeroPad3d", _ZeroPad, 3, "constant", "Pads [N, C, D, H, W] with zeros.")
-ReflectionPad1d = _layer("ReflectionPad1d", _Pad, 1, "reflect",
-                         "Pads [N, C, L] by reflection at the border element.")
-ReflectionPad2d = _layer("ReflectionPad2d", _Pad, 2, "reflect",
-                         "Pads [N, C, H, W] by reflection at the border elements.")
-ReflectionPad3d = _layer("ReflectionPad3d", _Pad, 3, "reflect",
-                         "Pads [N, C, D, H, W] by reflection at the border elements.")
-ReplicationPad1d = _layer("ReplicationPad1d", _Pad, 1, "replicate", "Pads [N, C, L] with the border element.")
-ReplicationPad2d = _layer("ReplicationPad2d", _Pad, 2, "replicate",
-                          "Pads [N, C, H, W] with the border elements.")
-ReplicationPad3d = _layer("ReplicationPad3d", _Pad, 3, "replicate",
-                          "Pads [N, C, D, H, W] with the border elements.")
-CircularPad1d = _layer("CircularPad1d", _Pad, 1, "circular", "Pads [N, C, L] as if it were periodic.")
-CircularPad2d = _layer("CircularPad2d", _Pad, 2, "circular", "Pads [N, C, H, W] as if it were periodic.")
-CircularPad3d = _layer("CircularPad3d", _Pad, 3, "circular", "Pads [N, C, D, H, W] as if it were periodic.")
+def _layer(nd: int, base: type[_Pad], name: str, mode: str, does: str, result: str) -> type[_Pad]:
+    space = "[N, C, L]", "[N, C, H, W]", "[N, C, D, H, W]"
+    arguments = "1, 7.0" if base is _ConstantPad else "1"
+    call = f">>> lucid.nn.{name}{nd}d({arguments})({_ROWS[nd]})"
+    example = f"{call}\n{result}" if nd == 1 else f"{call}.shape\n{(1, *[5] * nd)}"
+    doc = (
+        f"The input {space[nd - 1]}, or without batch, {does}.\n\n"
+        "padding: a number for all sides, or (low, high) of each dimension, the last one first.\n\n"
+        f">>> import lucid\n{example}"
+    )
+    return type(f"{name}{nd}d", (base,), {"nd": nd, "mode": mode, "__doc__": doc, "__module__": __name__})
+
+
+_CONSTANT = (_ConstantPad, "ConstantPad", "constant", "padded with `value`", "tensor([[7., 1., 2., 3., 7.]])")
+ConstantPad1d = _layer(1, *_CONSTANT)
+ConstantPad2d = _layer(2, *_CONSTANT)
+ConstantPad3d = _layer(3, *_CONSTANT)
+_ZERO = (_ZeroPad, "ZeroPad", "constant", "padded with zeros", "tensor([[0., 1., 2., 3., 0.]])")
+ZeroPad1d = _layer(1, *_ZERO)
+ZeroPad2d = _layer(2, *_ZERO)
+ZeroPad3d = _layer(3, *_ZERO)
+_REFLECTION = (_Pad, "ReflectionPad", "reflect", "mirrored at the border elements",
+               "tensor([[2., 1., 2., 3., 2.]])")
+ReflectionPad1d = _layer(1, *_REFLECTION)
+ReflectionPad2d = _layer(2, *_REFLECTION)
+ReflectionPad3d = _layer(3, *_REFLECTION)
+_REPLICATION = (_Pad, "ReplicationPad", "replicate", "padded with the border elements",
+                "tensor([[1., 1., 2., 3., 3.]])")
+ReplicationPad1d = _layer(1, *_REPLICATION)
+ReplicationPad2d = _layer(2, *_REPLICATION)
+ReplicationPad3d = _layer(3, *_REPLICATION)
+_CIRCULAR = (_Pad, "CircularPad", "circular", "padded as if it were periodic",
+             "tensor([[3., 1., 2., 3., 1.]])")
+CircularPad1d = _layer(1, *_CIRCULAR)
+CircularPad2d = _layer(2, *_CIRCULAR)
+CircularPad3d = _layer(3, *_CIRCULAR)

@@ -19,7 +19,7 @@ class Buffer(Tensor):
 
     >>> import lucid
     >>> m = lucid.nn.Module()
-    >>> m.mean = Buffer(lucid.zeros(2))
+    >>> m.mean = lucid.nn.Buffer(lucid.zeros(2))
     >>> list(m.state_dict())
     ['mean']
     """
@@ -39,7 +39,14 @@ class Buffer(Tensor):
 
 
 class UninitializedParameter(Parameter):
-    """A parameter whose shape is not known yet; `materialize(shape)` makes an ordinary one of it."""
+    """A parameter whose shape is not known yet; `materialize(shape)` makes an ordinary one of it.
+
+    >>> import lucid
+    >>> p = lucid.nn.UninitializedParameter()
+    >>> p.materialize((2, 3))
+    >>> p.shape
+    (2, 3)
+    """
 
     def __new__(cls, requires_grad: bool = True, device: Any = None,
                 dtype: Any = None) -> UninitializedParameter:

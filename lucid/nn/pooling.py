@@ -35,71 +35,152 @@ _AVG_SHOWN = ("kernel_size", "stride", "padding")
 
 
 class MaxPool1d(_Pool, function="max_pool1d", shown=_MAX_SHOWN, **_MAX):
-    """The maximum over windows of [N, C, L]; with return_indices, (maxima, their places)."""
+    """The maximum over windows of [N, C, L]; with return_indices, (maxima, their places).
+
+    stride: kernel_size when None. Sizes and errors: `nn.functional.max_pool2d`.
+
+    >>> import lucid
+    >>> lucid.nn.MaxPool1d(2)(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]))
+    tensor([[3., 4.]])
+    """
 
 
 class MaxPool2d(_Pool, function="max_pool2d", shown=_MAX_SHOWN, **_MAX):
-    """The maximum over windows of [N, C, H, W]; with return_indices, (maxima, their places)."""
+    """The maximum over windows of [N, C, H, W]; with return_indices, (maxima, their places).
+
+    stride: kernel_size when None. Sizes and errors: `nn.functional.max_pool2d`.
+
+    >>> import lucid
+    >>> lucid.nn.MaxPool2d(2)(lucid.zeros(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
 
 
 class MaxPool3d(_Pool, function="max_pool3d", shown=_MAX_SHOWN, **_MAX):
-    """The maximum over windows of [N, C, D, H, W]; with return_indices, (maxima, their places)."""
+    """The maximum over windows of [N, C, D, H, W]; with return_indices, (maxima, their places).
+
+    stride: kernel_size when None. Sizes and errors: `nn.functional.max_pool2d`.
+
+    >>> import lucid
+    >>> lucid.nn.MaxPool3d(2)(lucid.zeros(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
 
 
 class AvgPool1d(_Pool, function="avg_pool1d", shown=_AVG_SHOWN, **_AVG):
-    """The mean over windows of [N, C, L]."""
+    """The mean over windows of [N, C, L]. stride: kernel_size when None.
+
+    >>> import lucid
+    >>> lucid.nn.AvgPool1d(2)(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]))
+    tensor([[2., 3.]])
+    """
 
     nd = 1
 
 
 class AvgPool2d(_Pool, function="avg_pool2d", shown=_AVG_SHOWN, **_AVG, divisor_override=None):
-    """The mean over windows of [N, C, H, W]; `divisor_override` replaces the window's size as divisor."""
+    """The mean over windows of [N, C, H, W]; `divisor_override` replaces the window's size as divisor.
+
+    >>> import lucid
+    >>> lucid.nn.AvgPool2d(2)(lucid.zeros(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
 
 
 class AvgPool3d(_Pool, function="avg_pool3d", shown=_AVG_SHOWN, **_AVG, divisor_override=None):
-    """The mean over windows of [N, C, D, H, W]."""
+    """The mean over windows of [N, C, D, H, W]. stride: kernel_size when None.
+
+    >>> import lucid
+    >>> lucid.nn.AvgPool3d(2)(lucid.zeros(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
 
 
 class LPPool1d(FunctionModule, function="lp_pool1d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None,
                ceil_mode=False):
-    """The p-norm over windows of [N, C, L]."""
+    """The p-norm over windows of [N, C, L], p = norm_type.
+
+    >>> import lucid
+    >>> lucid.nn.LPPool1d(2, kernel_size=2)(lucid.tensor([[3.0, 4.0]]))
+    tensor([[5.]])
+    """
 
 
 class LPPool2d(FunctionModule, function="lp_pool2d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None,
                ceil_mode=False):
-    """The p-norm over windows of [N, C, H, W]."""
+    """The p-norm over windows of [N, C, H, W], p = norm_type.
+
+    >>> import lucid
+    >>> lucid.nn.LPPool2d(2, kernel_size=2)(lucid.ones(1, 1, 2, 2))
+    tensor([[[[2.]]]])
+    """
 
 
 class LPPool3d(FunctionModule, function="lp_pool3d", norm_type=REQUIRED, kernel_size=REQUIRED, stride=None,
                ceil_mode=False):
-    """The p-norm over windows of [N, C, D, H, W]."""
+    """The p-norm over windows of [N, C, D, H, W], p = norm_type.
+
+    >>> import lucid
+    >>> lucid.nn.LPPool3d(2, kernel_size=2)(lucid.ones(1, 1, 4, 4, 4)).shape
+    (1, 1, 2, 2, 2)
+    """
 
 
 class AdaptiveAvgPool1d(FunctionModule, function="adaptive_avg_pool1d", output_size=REQUIRED):
-    """The mean over as many windows of [N, C, L] as `output_size` says."""
+    """The mean over as many windows of [N, C, L] as `output_size` says.
+
+    >>> import lucid
+    >>> lucid.nn.AdaptiveAvgPool1d(2)(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]))
+    tensor([[2., 3.]])
+    """
 
 
 class AdaptiveAvgPool2d(FunctionModule, function="adaptive_avg_pool2d", output_size=REQUIRED):
-    """The mean over windows of [N, C, H, W] such that the output has `output_size` (None keeps a size)."""
+    """The mean over windows of [N, C, H, W] such that the output has `output_size` (None keeps a size).
+
+    >>> import lucid
+    >>> lucid.nn.AdaptiveAvgPool2d((1, None))(lucid.zeros(1, 3, 7, 9)).shape
+    (1, 3, 1, 9)
+    """
 
 
 class AdaptiveAvgPool3d(FunctionModule, function="adaptive_avg_pool3d", output_size=REQUIRED):
-    """The mean over windows of [N, C, D, H, W] such that the output has `output_size`."""
+    """The mean over windows of [N, C, D, H, W] such that the output has `output_size`.
+
+    >>> import lucid
+    >>> lucid.nn.AdaptiveAvgPool3d(1)(lucid.zeros(1, 3, 7, 9, 5)).shape
+    (1, 3, 1, 1, 1)
+    """
 
 
 class AdaptiveMaxPool1d(FunctionModule, function="adaptive_max_pool1d", shown=("output_size",),
                         output_size=REQUIRED, return_indices=False):
-    """The maximum over as many windows of [N, C, L] as `output_size` says."""
+    """The maximum over as many windows of [N, C, L] as `output_size` says.
+
+    >>> import lucid
+    >>> lucid.nn.AdaptiveMaxPool1d(2)(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]))
+    tensor([[3., 4.]])
+    """
 
 
 class AdaptiveMaxPool2d(FunctionModule, function="adaptive_max_pool2d", shown=("output_size",),
                         output_size=REQUIRED, return_indices=False):
-    """The maximum over windows of [N, C, H, W] such that the output has `output_size`."""
+    """The maximum over windows of [N, C, H, W] such that the output has `output_size`.
+
+    >>> import lucid
+    >>> lucid.nn.AdaptiveMaxPool2d((1, None))(lucid.zeros(1, 3, 7, 9)).shape
+    (1, 3, 1, 9)
+    """
 
 
 class AdaptiveMaxPool3d(FunctionModule, function="adaptive_max_pool3d", shown=("output_size",),
                         output_size=REQUIRED, return_indices=False):
-    """The maximum over windows of [N, C, D, H, W] such that the output has `output_size`."""
+    """The maximum over windows of [N, C, D, H, W] such that the output has `output_size`.
+
+    >>> import lucid
+    >>> lucid.nn.AdaptiveMaxPool3d(1)(lucid.zeros(1, 3, 7, 9, 5)).shape
+    (1, 3, 1, 1, 1)
+    """
 
 
 class _Unpool(_Pool):
@@ -109,18 +190,38 @@ class _Unpool(_Pool):
 
 
 class MaxUnpool1d(_Unpool, function="max_unpool1d", kernel_size=REQUIRED, stride=None, padding=0):
-    """Maxima put back to the places that MaxPool1d gave; zeros elsewhere."""
+    """Maxima put back to the places that MaxPool1d gave; zeros elsewhere.
+
+    forward(input, indices, output_size=None); output_size: where the windows leave it open.
+
+    >>> import lucid
+    >>> values, indices = lucid.nn.MaxPool1d(2, return_indices=True)(lucid.tensor([[1.0, 3.0, 2.0, 4.0]]))
+    >>> lucid.nn.MaxUnpool1d(2)(values, indices)
+    tensor([[0., 3., 0., 4.]])
+    """
 
     nd = 1
 
 
 class MaxUnpool2d(_Unpool, function="max_unpool2d", kernel_size=REQUIRED, stride=None, padding=0):
-    """Maxima put back to the places that MaxPool2d gave; zeros elsewhere."""
+    """Maxima put back to the places that MaxPool2d gave; zeros elsewhere. See MaxUnpool1d.
+
+    >>> import lucid
+    >>> pooled = lucid.nn.MaxPool2d(2, return_indices=True)(lucid.ones(1, 3, 4, 4))
+    >>> lucid.nn.MaxUnpool2d(2)(*pooled).shape
+    (1, 3, 4, 4)
+    """
 
     nd = 2
 
 
 class MaxUnpool3d(_Unpool, function="max_unpool3d", kernel_size=REQUIRED, stride=None, padding=0):
-    """Maxima put back to the places that MaxPool3d gave; zeros elsewhere."""
+    """Maxima put back to the places that MaxPool3d gave; zeros elsewhere. See MaxUnpool1d.
+
+    >>> import lucid
+    >>> pooled = lucid.nn.MaxPool3d(2, return_indices=True)(lucid.ones(1, 3, 4, 4, 4))
+    >>> lucid.nn.MaxUnpool3d(2)(*pooled).shape
+    (1, 3, 4, 4, 4)
+    """
 
     nd = 3

@@ -21,7 +21,13 @@ class RNNBase(Module):
     """What the recurrent layers share: weights per layer and direction, and the walk over them.
 
     Weights of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk (and weight_hr_lk with proj_size),
-    with the suffix _reverse for the second direction; all uniform in +-1 / sqrt(hidden_size) at first.
+    with the suffix _reverse for the second direction; all uniform in +-1 / sqrt(hidden_size) at first. Raises
+    ShapeError for sizes that are not above 0.
+
+    >>> import lucid
+    >>> rnn = lucid.nn.GRU(3, 4, num_layers=2)
+    >>> [name for name, _ in rnn.named_parameters()][:4]
+    ['weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0']
     """
 
     gates: ClassVar[int]
@@ -168,7 +174,7 @@ class RNN(RNNBase):
     x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n).
 
     >>> import lucid
-    >>> out, h = RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
+    >>> out, h = lucid.nn.RNN(3, 5, batch_first=True)(lucid.zeros(2, 4, 3))
     >>> out.shape, h.shape
     ((2, 4, 5), (1, 2, 5))
     """
@@ -195,7 +201,7 @@ class LSTM(RNNBase):
     x [T, N, I], (h, c) -> (output [T, N, H], (h_n, c_n)).
 
     >>> import lucid
-    >>> out, (h, c) = LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
+    >>> out, (h, c) = lucid.nn.LSTM(3, 5, num_layers=2, bidirectional=True)(lucid.zeros(4, 2, 3))
     >>> out.shape, h.shape
     ((4, 2, 10), (4, 2, 5))
     """
@@ -225,7 +231,17 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent unit (Cho et al. 2014): x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n)."""
+    """Gated recurrent unit (Cho et al. 2014, arXiv:1406.1078).
+
+    x [T, N, I], h [layers, N, H] -> (output [T, N, H], h_n), N first with batch_first; h is zeros when
+    absent. r, z = sigmoid(W x + b + U h + c) each, n = tanh(W_n x + b_n + r (U_n h + c_n)), h' = (1 - z) n +
+    z h. Raises ShapeError for inputs that do not fit.
+
+    >>> import lucid
+    >>> output, h = lucid.nn.GRU(3, 4)(lucid.zeros(5, 2, 3))
+    >>> output.shape, h.shape
+    ((5, 2, 4), (1, 2, 4))
+    """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
@@ -287,7 +303,12 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell):
-    """One step of RNN: [N, I], [N, H] -> [N, H]."""
+    """One step of RNN: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
+
+    >>> import lucid
+    >>> lucid.nn.RNNCell(3, 4)(lucid.zeros(2, 3)).shape
+    (2, 4)
+    """
 
     gates = 1
 
@@ -305,7 +326,15 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of LSTM: [N, I], (h, c) -> (h, c)."""
+    """One step of LSTM: [N, I], (h, c) -> (h, c), each [N, H]; zeros when absent.
+
+    Raises ShapeError for inputs that do not fit.
+
+    >>> import lucid
+    >>> h, c = lucid.nn.LSTMCell(3, 4)(lucid.zeros(2, 3))
+    >>> h.shape, c.shape
+    ((2, 4), (2, 4))
+    """
 
     gates = 4
 
@@ -316,7 +345,12 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """One step of GRU: [N, I], [N, H] -> [N, H]."""
+    """One step of GRU: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
+
+    >>> import lucid
+    >>> lucid.nn.GRUCell(3, 4)(lucid.zeros(2, 3)).shape
+    (2, 4)
+    """
 
     gates = 3
 

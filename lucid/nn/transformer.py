@@ -68,7 +68,7 @@ class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward net, each with dropout, residual and layer norm.
 
     >>> import lucid
-    >>> layer = TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> layer = lucid.nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
     >>> layer(lucid.zeros(2, 5, 8)).shape
     (2, 5, 8)
     """
@@ -102,7 +102,15 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to `memory` and a feed-forward net, each with dropout, residual and norm."""
+    """Self-attention, attention to `memory` and a feed-forward net, each with dropout, residual and norm.
+
+    tgt [T, N, E], memory [S, N, E] -> [T, N, E]; N comes first with batch_first.
+
+    >>> import lucid
+    >>> layer = lucid.nn.TransformerDecoderLayer(d_model=8, nhead=2, dim_feedforward=16)
+    >>> layer(lucid.zeros(5, 2, 8), lucid.zeros(7, 2, 8)).shape
+    (5, 2, 8)
+    """
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: Activation = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
@@ -146,7 +154,13 @@ def _copies(layer: Module, n: int) -> ModuleList:
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of an encoder layer, then a norm if one is given."""
+    """`num_layers` copies of an encoder layer, then a norm if one is given: [S, N, E] -> [S, N, E].
+
+    >>> import lucid
+    >>> layer = lucid.nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16)
+    >>> lucid.nn.TransformerEncoder(layer, num_layers=2)(lucid.zeros(5, 2, 8)).shape
+    (5, 2, 8)
+    """
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
                  enable_nested_tensor: bool = True, mask_check: bool = True) -> None:
@@ -163,7 +177,15 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of a decoder layer, then a norm if one is given."""
+    """`num_layers` copies of a decoder layer, then a norm if one is given.
+
+    tgt [T, N, E], memory [S, N, E] -> [T, N, E].
+
+    >>> import lucid
+    >>> layer = lucid.nn.TransformerDecoderLayer(d_model=8, nhead=2, dim_feedforward=16)
+    >>> lucid.nn.TransformerDecoder(layer, num_layers=2)(lucid.zeros(5, 2, 8), lucid.zeros(7, 2, 8)).shape
+    (5, 2, 8)
+    """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -183,7 +205,15 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder: src [S, N, E], tgt [T, N, E] -> [T, N, E]; N comes first with batch_first."""
+    """An encoder and a decoder: src [S, N, E], tgt [T, N, E] -> [T, N, E]; N comes first with batch_first.
+
+    Vaswani et al. 2017, arXiv:1706.03762. Raises ShapeError for other than d_model features.
+
+    >>> import lucid
+    >>> model = lucid.nn.Transformer(8, 2, 1, 1, dim_feedforward=16)
+    >>> model(lucid.zeros(7, 2, 8), lucid.zeros(5, 2, 8)).shape
+    (5, 2, 8)
+    """
 
     def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
                  num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,

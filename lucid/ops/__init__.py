@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 
 MODULES = (
-    *("arithmetic", "basic", "pointwise", "pointwise_binary", "activation", "special"),
-    *("reduce", "scan", "shape", "index", "scatter", "sort"),
+    *("arithmetic", "basic", "pointwise", "pointwise_binary", "trigonometry", "activation", "special"),
+    *("reduce", "scan", "shape", "diagonal", "index", "scatter", "sort"),
     *("linear", "linalg", "decompositions", "fft"),
     *("conv", "pool", "interpolate", "softmax", "norm", "loss", "ctc", "attention", "embedding", "rnn"),
-    *("random", "cuda_kernels", "cuda_kernels_spatial"),
+    *("random", "cuda_kernels", "cuda_kernels_spatial", "cuda_conv", "cuda_products"),
 )
 
 for _name in MODULES:

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ..errors import ShapeError
-from .common import check_tensors, normalize_dim
+from .common import check_tensors, need_order, normalize_dim
 from .pointwise import like, wide
 from .registry import A, Sample, composite, op
 from .special import call
@@ -71,6 +71,7 @@ within.grad(x=lambda F, g, x: F.zeros_like(x), v=lambda F, g, x, low, high: F.wi
 @op(pointwise=True, public=False, samples=[Sample((3, 4), avoid=(0.0, 6.0))])
 def relu6(xp, x):
     """x held between 0 and 6; derivative 0 at both bounds."""
+    need_order("relu6", x)
     return xp.minimum(xp.maximum(x, 0), 6)
 
 
@@ -81,6 +82,7 @@ relu6.grad(x=lambda F, g, x: F.within(x, g, 0.0, 0.0, 6.0))
     samples=[Sample((3, 4), avoid=(-1.0, 1.0)), Sample((3, 4), -0.5, 2.0, avoid=(-0.5, 2.0))])
 def hardtanh(xp, x, min_val: float = -1.0, max_val: float = 1.0):
     """x held between `min_val` and `max_val`; derivative 0 at both bounds."""
+    need_order("hardtanh", x)
     return like(xp.minimum(xp.maximum(x, min_val), max_val), x)
 
 
@@ -92,6 +94,7 @@ hardtanh.grad(x=lambda F, g, x, min_val, max_val: F.within(x, g, 0.0, min_val, m
              Sample((3, 4), 1.5, avoid=(0.0,))])
 def leaky_relu(xp, x, negative_slope: float = 0.01):
     """x where x > 0, else negative_slope x."""
+    need_order("leaky_relu", x)
     y = like(x * negative_slope, x)
     return xp.maximum(x, y) if negative_slope <= 1 else xp.minimum(x, y)
 
@@ -102,6 +105,7 @@ leaky_relu.grad(x=lambda F, g, x, negative_slope: F.within(x, g, g * negative_sl
 @op(dtype="promote", pointwise=True, public=False, samples=[Sample((3, 4), (4,), avoid=(0.0,))])
 def prelu_kernel(xp, x, weight):
     """x where x > 0, else weight x, with broadcasting."""
+    need_order("prelu", x)
     return xp.where(x > 0, x, weight * x)
 
 
@@ -115,7 +119,11 @@ prelu_kernel.grad(x=lambda F, g, x, weight: F.within(x, g, weight * g, 0.0, math
 def prelu(F, x, weight):
     """x where x > 0, else weight x, the weight learned (He et al. 2015, arXiv:1502.01852).
 
-    weight: one number for all, or shape [C] for dimension 1 of x.
+    weight: one number for all, or shape [C] for dimension 1 of x, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.prelu(lucid.tensor([[-1.0, -1.0]]), lucid.tensor([0.25, 0.5]))
+    tensor([[-0.25, -0.5 ]])
     """
     check_tensors("prelu", x=x, weight=weight)
     channels, size = x.shape[1] if x.ndim > 1 else 1, math.prod(weight.shape)
@@ -128,7 +136,13 @@ def prelu(F, x, weight):
 
 @op(pointwise=True, samples=[Sample((3, 4), 0.1, 20.0, avoid=(0.1,))])
 def threshold(xp, x, threshold: float, value: float):
-    """x where x > threshold, else `value`."""
+    """x where x > threshold, else `value`.
+
+    >>> import lucid
+    >>> lucid.threshold(lucid.tensor([0.0, 0.5, 2.0]), 0.5, 20.0)
+    tensor([20., 20.,  2.])
+    """
+    need_order("threshold", x)
     return xp.where(x <= threshold, x.dtype.type(value), x)
 
 
@@ -137,7 +151,13 @@ threshold.grad(x=lambda F, g, x, threshold: F.within(x, g, 0.0, threshold, math.
 
 @op(dtype="float", pointwise=True, method=True, samples=[Sample((3, 4), avoid=(-0.5, 0.5))])
 def hardshrink(xp, x, lambd: float = 0.5):
-    """x where |x| > lambd, else 0."""
+    """x where |x| > lambd, else 0.
+
+    >>> import lucid
+    >>> lucid.nn.functional.hardshrink(lucid.tensor([-1.0, 0.3, 2.0]))
+    tensor([-1.,  0.,  2.])
+    """
+    need_order("hardshrink", x)
     return xp.where(xp.abs(x) <= lambd, x.dtype.type(0), x)
 
 
@@ -146,7 +166,13 @@ hardshrink.grad(x=lambda F, g, x, lambd: F.within(F.abs(x), g, 0.0, lambd, math.
 
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4), avoid=(-0.5, 0.5))])
 def softshrink(xp, x, lambd: float = 0.5):
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd. Raises ShapeError for lambd < 0.
+
+    >>> import lucid
+    >>> lucid.nn.functional.softshrink(lucid.tensor([-1.0, 0.3, 2.0]))
+    tensor([-0.5,  0. ,  1.5])
+    """
+    need_order("softshrink", x)
     if lambd < 0:
         raise ShapeError(f"softshrink: expected lambd >= 0, got {lambd}")
     return like(x - xp.minimum(xp.maximum(x, -lambd), lambd), x)
@@ -158,6 +184,7 @@ softshrink.grad(x=lambda F, g, x, lambd: F.within(F.abs(x), g, 0.0, lambd, math.
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4), avoid=(-3.0, 3.0))])
 def hardsigmoid(xp, x):
     """(x + 3) / 6 held between 0 and 1."""
+    need_order("hardsigmoid", x)
     return like(xp.minimum(xp.maximum(x + 3.0, 0), 6) / 6.0, x)
 
 
@@ -168,6 +195,7 @@ hardsigmoid.grad(x=lambda F, g, x: F.within(x, g / 6.0, 0.0, -3.0, 3.0))
     samples=[Sample((3, 4), avoid=(-3.0, 3.0)), Sample(A(value=[-4.0, -1.0, 2.0, 5.0]))])
 def hardswish(xp, x):
     """x hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244)."""
+    need_order("hardswish", x)
     return like(x * xp.minimum(xp.maximum(x + 3.0, 0), 6) / 6.0, x)
 
 
@@ -195,6 +223,7 @@ def elu(xp, x, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0)
 
     Clevert et al. 2015, arXiv:1511.07289.
     """
+    need_order("elu", x)
     return _linear_exp(xp, x, alpha, scale, input_scale)
 
 
@@ -203,10 +232,15 @@ elu.grad(x=lambda F, g, x, alpha, scale, input_scale: _linear_exp_x(F, g, x, alp
 
 @op(dtype="float", pointwise=True, samples=[Sample((3, 4), avoid=(0.0,))])
 def selu(xp, x):
-    """elu with the alpha and scale that keep mean 0 and variance 1.
+    """scale (max(x, 0) + min(0, alpha (e^x - 1))), with the alpha and scale that keep mean 0 and variance 1.
 
     Klambauer et al. 2017, arXiv:1706.02515.
+
+    >>> import lucid
+    >>> lucid.selu(lucid.tensor([-1.0, 0.0, 1.0]))
+    tensor([-1.1113,  0.    ,  1.0507])
     """
+    need_order("selu", x)
     return _linear_exp(xp, x, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
@@ -215,7 +249,15 @@ selu.grad(x=lambda F, g, x: _linear_exp_x(F, g, x, SELU_ALPHA, SELU_SCALE, 1.0))
 
 @op(dtype="float", pointwise=True, samples=[Sample((3, 4), avoid=(0.0,)), Sample((3, 4), 2.0, avoid=(0.0,))])
 def celu(xp, x, alpha: float = 1.0):
-    """x where x > 0, else alpha (e^(x / alpha) - 1) (Barron 2017, arXiv:1704.07483)."""
+    """x where x > 0, else alpha (e^(x / alpha) - 1) (Barron 2017, arXiv:1704.07483).
+
+    Raises ShapeError for alpha = 0.
+
+    >>> import lucid
+    >>> lucid.celu(lucid.tensor([-1.0, 0.0, 1.0]), alpha=2.0)
+    tensor([-0.7869,  0.    ,  1.    ])
+    """
+    need_order("celu", x)
     if alpha == 0:
         raise ShapeError("celu: expected alpha other than 0, got 0")
     return _linear_exp(xp, x, alpha, 1.0, 1.0 / alpha)
@@ -238,6 +280,10 @@ def gelu(xp, x, approximate: str = "none"):
     """x Phi(x), Phi the normal distribution function (Hendrycks and Gimpel 2016, arXiv:1606.08415).
 
     approximate: "none", or "tanh" for 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+
+    >>> import lucid
+    >>> lucid.nn.functional.gelu(lucid.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.    ,  0.8413])
     """
     if approximate not in ("none", "tanh"):
         raise ShapeError(f"gelu: expected approximate='none' or 'tanh', got {approximate!r}")
@@ -330,6 +376,7 @@ def _mish_x(F: Any, g: Any, x: Any) -> Any:
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4)), Sample(A(value=[-100.0, 100.0]))])
 def mish(xp, x):
     """x tanh(softplus(x)) (Misra 2019, arXiv:1908.08681)."""
+    need_order("mish", x)
     w = wide(x)
     return like(w * xp.tanh(_log1p_exp(xp, w)), x)
 
@@ -345,7 +392,13 @@ def _softplus_x(F: Any, g: Any, x: Any, beta: float, threshold: float) -> Any:
 @op(dtype="float", pointwise=True, public=False, amp="full",
     samples=[Sample((3, 4)), Sample((3, 4), 2.0, 1.0, avoid=(0.5,)), Sample(A(value=[-1000.0, 1000.0]))])
 def softplus(xp, x, beta: float = 1.0, threshold: float = 20.0):
-    """log(1 + e^(beta x)) / beta, and x itself where beta x > threshold."""
+    """log(1 + e^(beta x)) / beta, and x itself where beta x > threshold.
+
+    >>> import lucid
+    >>> lucid.nn.functional.softplus(lucid.tensor([-1.0, 0.0, 100.0]))
+    tensor([  0.3133,   0.6931, 100.    ])
+    """
+    need_order("softplus", x)
     w = wide(x)
     z = w * beta
     return like(xp.where(z > threshold, w, _log1p_exp(xp, z) / beta), x)
@@ -361,7 +414,12 @@ def _softsign_x(F: Any, g: Any, x: Any) -> Any:
 
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4), avoid=(0.0,))])
 def softsign(xp, x):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    >>> import lucid
+    >>> lucid.nn.functional.softsign(lucid.tensor([-1.0, 0.0, 3.0]))
+    tensor([-0.5 ,  0.  ,  0.75])
+    """
     w = wide(x)
     return like(w / (1.0 + xp.abs(w)), x)
 
@@ -371,7 +429,13 @@ softsign.grad(x=_softsign_x)
 
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4)), Sample(A(value=[-1000.0, 1000.0]))])
 def logsigmoid(xp, x):
-    """log(sigmoid(x)) = -log(1 + e^-x)."""
+    """log(sigmoid(x)) = -log(1 + e^-x).
+
+    >>> import lucid
+    >>> lucid.nn.functional.logsigmoid(lucid.tensor([-100.0, 0.0]))
+    tensor([-100.    ,   -0.6931])
+    """
+    need_order("logsigmoid", x)
     w = wide(x)
     return like(xp.minimum(w, 0) - xp.log1p(xp.exp(-xp.abs(w))), x)
 
@@ -386,7 +450,12 @@ def _tanhshrink_x(F: Any, g: Any, x: Any) -> Any:
 
 @op(dtype="float", pointwise=True, public=False, samples=[Sample((3, 4))])
 def tanhshrink(xp, x):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    >>> import lucid
+    >>> lucid.nn.functional.tanhshrink(lucid.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.2384,  0.    ,  0.2384])
+    """
     w = wide(x)
     return like(w - xp.tanh(w), x)
 
@@ -396,7 +465,14 @@ tanhshrink.grad(x=_tanhshrink_x)
 
 @composite(public=False, samples=[Sample((3, 4)), Sample((4, 3), 0)])
 def glu(F, x, dim: int = -1):
-    """a sigmoid(b), a and b the halves of x along `dim` (Dauphin et al. 2016, arXiv:1612.08083)."""
+    """a sigmoid(b), a and b the halves of x along `dim` (Dauphin et al. 2016, arXiv:1612.08083).
+
+    x: an even size along `dim`, else ShapeError; the result has half of it.
+
+    >>> import lucid
+    >>> lucid.nn.functional.glu(lucid.tensor([1.0, 2.0, 0.0, 0.0]))
+    tensor([0.5, 1. ])
+    """
     d = normalize_dim("glu", dim, x.ndim)
     if not x.ndim or x.shape[d] % 2:
         raise ShapeError(f"glu: expected an even size along dim {dim} to halve, got shape {tuple(x.shape)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .pointwise import wide
 from .registry import A, Sample, op
 from .softmax import cast_like, require_floating
@@ -72,7 +73,7 @@ def attention(xp, q, k, v, mask=None, is_causal: bool = False, scale: float = 1.
     """
     _check(q, k, v, mask, is_causal)
     dtype, q, k, v = v.dtype, wide(q), wide(k), wide(v)
-    s = xp.matmul(q * q.dtype.type(scale), xp.swapaxes(k, -2, -1))
+    s = matmul_of(xp)(q * q.dtype.type(scale), xp.swapaxes(k, -2, -1))
     if is_causal:
         mask = causal_mask.forward(xp, q, k)
     if mask is not None:
@@ -80,7 +81,7 @@ def attention(xp, q, k, v, mask=None, is_causal: bool = False, scale: float = 1.
         added = (xp.where(mask, 0.0, -xp.inf) if mask.dtype.kind == "b" else mask).astype(s.dtype)
         s = s + added
     p = _normalize_(xp, s)
-    return xp.matmul(p, v).astype(dtype, copy=False), p.astype(dtype, copy=False)
+    return matmul_of(xp)(p, v).astype(dtype, copy=False), p.astype(dtype, copy=False)
 
 
 def _from_probabilities(F, g, q, k, v, p, mask, scale, needs):

@@ -240,7 +240,18 @@ expand.grad(x=lambda F, g, x_shape: F.sum_to(g, x_shape))
     reference="numpy:matmul",
 )
 def matmul(xp, x, y):
-    """Matrix product of the last two dimensions; 1-d operands are vectors, leading dimensions broadcast."""
+    """Matrix product of the last two dimensions; 1-d operands are vectors, leading dimensions broadcast.
+
+    x: [..., n, k] or [k]; y: [..., k, m] or [k], of one dtype. Returns [..., n, m], without n or m where a
+    vector stood. Raises ShapeError for inner sizes that differ, DtypeError for two dtypes. Products of
+    float16 and bfloat16 are summed in float32.
+
+    >>> import lucid
+    >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([21., 43.])
+    >>> (lucid.ones(5, 2, 3) @ lucid.ones(3, 4)).shape
+    (5, 2, 4)
+    """
     if not x.ndim or not y.ndim:
         raise ShapeError(
             f"matmul: expected tensors of at least 1 dimension, got shapes {x.shape} and {y.shape}; "
@@ -260,7 +271,13 @@ def matmul(xp, x, y):
         return xp.matmul(x.astype("float32"), y.astype("float32")).astype(x.dtype)
     if x.dtype.kind == "e" or x.dtype.name == "float16":
         return xp.matmul(x.astype("float32"), y.astype("float32")).astype(x.dtype)
-    return xp.matmul(x, y)
+    try:
+        return xp.matmul(x, y)
+    except ValueError:
+        raise ShapeError(
+            f"matmul: the dimensions before the last two do not broadcast together: {x.shape[:-2]} and "
+            f"{y.shape[:-2]} (x: {x.shape}, y: {y.shape})"
+        ) from None
 
 
 def _rows(F, x):
@@ -318,9 +335,19 @@ matmul.grad(x=_matmul_x, y=_matmul_y)
 def linear(xp, x, weight, bias=None):
     """x @ weight.T + bias, over the last dimension.
 
-    x: [..., in]. weight: [out, in]. bias: [out] or None. Returns [..., out].
+    x: [..., in]. weight: [out, in]. bias: [out] or None, all of one dtype. Returns [..., out]. Raises
+    ShapeError for sizes that do not fit, DtypeError for two dtypes.
+
+    >>> import lucid
+    >>> weight, bias = lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([0.0, 100.0])
+    >>> lucid.linear(lucid.tensor([1.0, 10.0]), weight, bias)
+    tensor([ 21., 143.])
     """
-    if not x.ndim or x.shape[-1] != weight.shape[-1]:
+    try:
+        fits = x.shape[-1] == weight.shape[-1]
+    except IndexError:  # 0-d
+        fits = False
+    if not fits:
         raise ShapeError(
             f"linear: x.shape[-1] must equal weight.shape[-1], got x {x.shape} and weight {weight.shape}; "
             "weight is [out features, in features]"
@@ -336,13 +363,18 @@ def linear(xp, x, weight, bias=None):
         out = xp.matmul(x.astype("float32"), weight.T.astype("float32"))
         return (out if bias is None else out + bias).astype(x.dtype)
     # One matrix product: numpy runs a product of 3-d operands batch by batch.
-    out = (
-        xp.matmul(x.reshape(x.size // max(x.shape[-1], 1), x.shape[-1]), weight.T).reshape(
-            *x.shape[:-1], *weight.shape[:-1]
+    try:
+        out = (
+            xp.matmul(x.reshape(x.size // max(x.shape[-1], 1), x.shape[-1]), weight.T).reshape(
+                *x.shape[:-1], *weight.shape[:-1]
+            )
+            if x.ndim > 2
+            else xp.matmul(x, weight.T)
         )
-        if x.ndim > 2
-        else xp.matmul(x, weight.T)
-    )
+    except ValueError:
+        raise ShapeError(
+            f"linear: expected a weight [out features, in features] or [in features], got {weight.shape}"
+        ) from None
     if bias is not None:
         out += bias
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import index
 from typing import Any, TypeVar
 
 from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
@@ -18,7 +19,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def normalize_dim(name: str, dim: int, ndim: int) -> int:
     """`dim` counted from the front. A 0-d shape accepts 0 and -1, as in PyTorch."""
     n = max(ndim, 1)
-    if not -n <= dim < n:
+    try:
+        within = -n <= dim < n
+    except TypeError:
+        raise DtypeError(f"{name}: dim must be an integer, got {type(dim).__name__} {dim!r}") from None
+    if not within:
         raise IndexRangeError(
             f"{name}: dim must lie in [{-n}, {n - 1}] for a tensor of {ndim} dimensions, got {dim}"
         )
@@ -29,9 +34,13 @@ def normalize_dims(name: str, dim: Dim, ndim: int) -> Shape:
     """`dim` as a tuple counted from the front: None and () are all dimensions."""
     if dim is None:
         return tuple(range(ndim))
-    if isinstance(dim, int) or not isinstance(dim, Sequence):
-        return (normalize_dim(name, int(dim), ndim),) if ndim else ()
-    dims = tuple(normalize_dim(name, int(d), ndim) for d in dim)
+    try:
+        if isinstance(dim, int) or not isinstance(dim, Sequence):
+            d = normalize_dim(name, index(dim), ndim)
+            return (d,) if ndim else ()
+        dims = tuple(normalize_dim(name, index(d), ndim) for d in dim)
+    except TypeError:
+        raise DtypeError(f"{name}: dim must be integers, got {type(dim).__name__} {dim!r}") from None
     if len(set(dims)) != len(dims):
         raise ShapeError(
             f"{name}: dim names a dimension twice: {tuple(dim)} for a tensor of {ndim} dimensions"
@@ -39,6 +48,14 @@ def normalize_dims(name: str, dim: Dim, ndim: int) -> Shape:
     if not ndim:
         return ()
     return dims or tuple(range(ndim))
+
+
+def need_order(name: str, x: Any) -> None:
+    """Nothing; raises DtypeError for complex numbers, which have no order."""
+    if x.dtype.kind == "c":
+        raise DtypeError(
+            f"{name}: complex numbers have no order, got {x.dtype.name}; take x.real, x.imag or x.abs()"
+        )
 
 
 def check_tensors(name: str, **values: Any) -> None:

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .common import Shape, is_low
 from .registry import Sample, op
 
@@ -147,14 +148,14 @@ def _correlate(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, gro
     shape = (batch, weight.shape[0], *count)
     if prod(kernel) == prod(stride) == 1:
         w = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1])
-        return xp.matmul(w, x.reshape(batch, groups, weight.shape[1], prod(count))).reshape(shape)
+        return matmul_of(xp)(w, x.reshape(batch, groups, weight.shape[1], prod(count))).reshape(shape)
     columns = _Columns(xp, x, kernel, count, stride, dilation, groups)
     first, *others = columns.split(weight)
     out = xp.empty((batch, groups, weight.shape[0] // groups, count[0], columns.inner), x.dtype)
     for samples, (head, *rest) in columns.blocks():
-        part = xp.matmul(first, head)
+        part = matmul_of(xp)(first, head)
         for w, c in zip(others, rest, strict=True):
-            part += xp.matmul(w, c)
+            part += matmul_of(xp)(w, c)
         shaped = part.reshape(groups, out.shape[2], count[0], samples.stop - samples.start, columns.inner)
         out[samples] = shaped.transpose(3, 0, 1, 2, 4)
     return out.reshape(shape)
@@ -176,7 +177,7 @@ def _add_columns(
     block = max(1, _BLOCK_BYTES.get(xp.__name__, _GPU_BLOCK_BYTES) // max(sample, 1))
     for start in range(0, batch, block):
         part = flat[start : start + block]
-        columns = xp.matmul(w, part).reshape(part.shape[0], out.shape[1], *kernel, *count)
+        columns = matmul_of(xp)(w, part).reshape(part.shape[0], out.shape[1], *kernel, *count)
         target = out[start : start + block]
         for position in product(*map(range, kernel)):
             target[(..., *window_slices(position, tuple(count), stride, dilation))] += columns[
@@ -417,7 +418,7 @@ def conv_weight(
         for samples, rows in columns.blocks():
             part = columns.gather(y[samples])
             for row, c in zip(total, rows, strict=True):
-                row += xp.matmul(part, c.swapaxes(-1, -2))
+                row += matmul_of(xp)(part, c.swapaxes(-1, -2))
         return columns.join(total, shape)
 
     return _low(xp, run, x, y)

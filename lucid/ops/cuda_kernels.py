@@ -11,6 +11,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np  # for its dtypes alone
+
 from ..errors import IndexRangeError
 from ..kernel import calls
 from ..kernel.launch import Launcher, launcher
@@ -27,6 +29,9 @@ from .registry import OPS
 _MOST_COLUMNS = 1 << 30
 # A set: the name of a dtype takes NumPy a microsecond to make.
 _FLOATS = frozenset(map(as_dtype, FLOATS))
+# Names the build of a kernel without floating arguments.
+_ANY = as_dtype("float32")
+_WORDS = np.dtype("uint64")
 _launch_on: dict[int, Launcher] = {}
 
 
@@ -42,7 +47,12 @@ def launch_for(*arrays: Any) -> Launcher | None:
     for x in arrays:
         if x is not None and (x.dtype != first.dtype or not x.size or not x.flags.c_contiguous):
             return None
-    index = first.data.device_id
+    return launch_on(first)
+
+
+def launch_on(x: Any) -> Launcher:
+    """The launcher of an array's device."""
+    index = x.data.device_id
     found = _launch_on.get(index)
     if found is None:
         found = _launch_on[index] = launcher(backend_of(Device("cuda", index)))
@@ -125,6 +135,23 @@ def _dropout(xp, x, mask, p):
     return OPS["dropout"].forward(xp, x, mask, p) if out is None else out
 
 
+def _state(state: Any) -> Any:
+    return state if state.dtype is _WORDS else state.astype(_WORDS)
+
+
+def _seeded_dropout(xp, x, state, skip, p):
+    solid = _solid(x)
+    out = attempt(calls.dropout, launch_for(solid), solid, _state(state), 1.0 - p, skip)
+    return OPS["seeded_dropout"].forward(xp, x, state, skip, p) if out is None else out
+
+
+def _philox_mask(xp, state, skip, shape, keep):
+    out = None
+    if prod(shape):
+        out = attempt(calls.dropout_mask, launch_on(state), shape, _state(state), keep, _ANY, skip)
+    return OPS["philox_mask"].forward(xp, state, skip, shape, keep) if out is None else out
+
+
 for _name, _by in (("relu", "out"), ("tanh", "out"), ("sigmoid", "out"), ("silu", "x")):
     OPS[_name].accelerate(
         "cuda",
@@ -134,40 +161,48 @@ for _name, _by in (("relu", "out"), ("tanh", "out"), ("sigmoid", "out"), ("silu"
 OPS["gelu"].accelerate("cuda", _gelu, {"x": _gelu_x})
 OPS["leaky_relu"].accelerate("cuda", _leaky_relu, {"x": _leaky_relu_x})
 OPS["dropout"].accelerate("cuda", _dropout)
-
-
-# ---- linear: the bias gradient ----
-
-
-def _linear_bias(F, g):
-    total = attempt(calls.column_sum, launch_for(g) if g.ndim > 1 else None, g)
-    return OPS["linear"].formulas["bias"].function(F, g) if total is None else total
-
-
-OPS["linear"].accelerate("cuda", None, {"bias": _linear_bias})
+OPS["seeded_dropout"].accelerate("cuda", _seeded_dropout)
+OPS["philox_mask"].accelerate("cuda", _philox_mask)
 
 
 # ---- rows ----
 
 
-def _is_row(x: Any, dim: int) -> bool:
-    # Whether `dim` is the last dimension, whose elements lie side by side.
-    return bool(x.ndim) and dim in (-1, x.ndim - 1) and 0 < x.shape[-1] <= _MOST_COLUMNS
+def _along(launch: Any, by_rows: Any, by_columns: Any, name: str, arrays: Any, dim: int) -> Any:
+    """A kernel of rows or of columns on arrays of one shape: along `dim` where they lie, or moved to the end.
+    """
+    shape = arrays[0].shape
+    dim %= len(shape)
+    if dim == len(shape) - 1:
+        return by_rows(launch, name, *arrays)
+    if calls.columns_pay(launch, shape, dim, arrays[0].dtype.itemsize):
+        return by_columns(launch, name, *arrays, dim)
+    xp = launch.xp
+    found = by_rows(launch, name, *(xp.ascontiguousarray(xp.moveaxis(a, dim, -1)) for a in arrays))
+    return xp.ascontiguousarray(xp.moveaxis(found, -1, dim))
 
 
 def _softmax(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     op = OPS[name]
     generic = op.formulas["x"].function
 
+    def fits(x, dim):
+        return x.ndim and -x.ndim <= dim < x.ndim and 0 < x.shape[dim] <= _MOST_COLUMNS
+
     def forward(xp, x, dim):
-        out = attempt(calls.softmax, launch_for(x), name, x) if _is_row(x, dim) else None
+        out = None
+        if fits(x, dim):
+            solid = _solid(x)
+            kernels = calls.softmax, calls.softmax_columns
+            out = attempt(_along, launch_for(solid), *kernels, name, (solid,), dim)
         return op.forward(xp, x, dim) if out is None else out
 
     def gradient(F, g, out, dim):
         dx = None
-        if getattr(type(g), "flags", None) is not None and _is_row(out, dim):
-            solid = _solid(g)
-            dx = attempt(calls.softmax_backward, launch_for(solid, out), name, solid, out)
+        if getattr(type(g), "flags", None) is not None and fits(out, dim):
+            solid = _solid(g), _solid(out)
+            kernels = calls.softmax_backward, calls.softmax_backward_columns
+            dx = attempt(_along, launch_for(*solid), *kernels, name, solid, dim)
         return generic(F, g, out, dim) if dx is None else dx
 
     return forward, gradient

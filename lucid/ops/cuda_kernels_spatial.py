@@ -6,12 +6,14 @@ from math import prod
 from typing import Any
 
 from ..kernel import calls_spatial as calls
+from ..kernel.launch import accumulator
+from ..storage.order import fixed_order
 from .bounds import clamped
-from .common import normalize_dim
 from .cuda_kernels import _solid, attempt, launch_for
-from .index import _slices, _wrapped, check_range, flat_positions
+from .index import _slices, check_range
 from .pool import _spatial, pooled_size
 from .registry import OPS
+from .rows import ROW_SUMS
 
 # A kernel takes the index of an element of these apart in 32 bits.
 _MOST_ELEMENTS = 1 << 31
@@ -52,10 +54,10 @@ def _batch_norm_grads(F, g, x, weight, eps, mean, var, needs):
 OPS["batch_norm"].accelerate("cuda", _batch_norm, {("x", "weight", "bias"): _batch_norm_grads})
 
 
-# ---- sums by index: deterministic, where the array library's `add.at` adds by atomics in any order ----
+# ---- sums by index: in a fixed order, where the array library's `add.at` adds by atomics in any order ----
 
 
-def _sum_rows(
+def _segments(
     launch: Any,
     src: Any,
     index: Any,
@@ -71,13 +73,29 @@ def _sum_rows(
     return calls.segment_sum(launch, src, order, index[order], rows, base, alpha, skip, by_count)
 
 
+def _atomic(launch: Any, src: Any, index: Any, rows: int) -> Any:
+    """The same by atomic additions: without a sort, and different in the last place from run to run."""
+    out = launch.zeros((rows, src.shape[1]), accumulator(src.dtype))
+    calls.index_add_atomic(launch, src, _solid(index.astype("int64", copy=False)), out)
+    return out.astype(src.dtype, copy=False)
+
+
+def _row_sums(rows: int, index: Any, src: Any) -> Any:
+    src = _solid(src)
+    launch = launch_for(src) if rows else None
+    return attempt(_segments if fixed_order() else _atomic, launch, src, index, rows)
+
+
+ROW_SUMS["cupy"] = _row_sums
+
+
 def _embedding_backward(xp, grad, indices, rows, padding_idx=-1, scale_grad_by_freq=False):
     out = None
-    if indices.size and grad.ndim and rows:
+    if indices.size and grad.ndim and rows and fixed_order():
         src = _solid(grad).reshape(-1, grad.shape[-1])
         index = clamped(xp, indices, 0, rows).reshape(-1)
         out = attempt(
-            _sum_rows, launch_for(src), src, index, rows, None, 1.0, padding_idx, bool(scale_grad_by_freq)
+            _segments, launch_for(src), src, index, rows, None, 1.0, padding_idx, bool(scale_grad_by_freq)
         )
     return (
         OPS["embedding_backward"].forward(xp, grad, indices, rows, padding_idx, scale_grad_by_freq)
@@ -86,44 +104,21 @@ def _embedding_backward(xp, grad, indices, rows, padding_idx=-1, scale_grad_by_f
     )
 
 
-def _index_sum(xp, src, index, dim, size):
-    out = None
-    if src.ndim and src.size and size:
-        moved = xp.moveaxis(src, dim, 0)
-        rows = xp.ascontiguousarray(moved).reshape(moved.shape[0], -1)
-        out = attempt(_sum_rows, launch_for(rows), rows, _wrapped(xp, index.reshape(-1), size), size)
-    if out is None:
-        return OPS["index_sum"].forward(xp, src, index, dim, size)
-    return xp.moveaxis(out.reshape(size, *moved.shape[1:]), 0, dim)
-
-
-def _scatter_sum(xp, src, index, dim, shape):
-    out = None
-    if index.size and prod(shape):
-        column = xp.ascontiguousarray(src).reshape(-1, 1)
-        where = flat_positions(xp, index, normalize_dim("scatter_sum", dim, len(shape)), shape)
-        out = attempt(_sum_rows, launch_for(column), column, where, prod(shape))
-    return OPS["scatter_sum"].forward(xp, src, index, dim, shape) if out is None else out.reshape(shape)
-
-
 def _index_add(xp, x, dim, index, source, alpha=1):
     out = None
-    if x.ndim and x.size and source.size and source.dtype == x.dtype and source.ndim == x.ndim:
+    fits = x.ndim and x.size and source.size and source.dtype == x.dtype and source.ndim == x.ndim
+    if fits and fixed_order():
         d = _slices("index_add", x, dim, index, source)
         where = check_range("index_add", xp, index.reshape(-1), x.shape[d], d)
         moved = xp.moveaxis(x, d, 0)
         rows, base = (xp.ascontiguousarray(xp.moveaxis(v, d, 0)).reshape(v.shape[d], -1) for v in (source, x))
-        out = attempt(
-            _sum_rows, launch_for(rows, base), rows, _wrapped(xp, where, x.shape[d]), x.shape[d], base, alpha
-        )
+        out = attempt(_segments, launch_for(rows, base), rows, where, x.shape[d], base, alpha)
     if out is None:
         return OPS["index_add"].forward(xp, x, dim, index, source, alpha)
     return xp.ascontiguousarray(xp.moveaxis(out.reshape(moved.shape), 0, d))
 
 
 OPS["embedding_backward"].accelerate("cuda", _embedding_backward)
-OPS["index_sum"].accelerate("cuda", _index_sum)
-OPS["scatter_sum"].accelerate("cuda", _scatter_sum)
 OPS["index_add"].accelerate("cuda", _index_add)
 
 

@@ -10,7 +10,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from ..errors import LucidError
+from ..errors import IndexRangeError, LucidError, ShapeError
 from .common import scipy_linalg
 from .linalg import REAL_SQUARE as _SQUARE
 from .linalg import H, attempt, broadcast_shapes, check_matrix, hermitian, triangular
@@ -76,6 +76,12 @@ def cholesky_solution(xp, x, y, upper: bool):
     Its gradient with respect to y is not cut to that triangle, as in PyTorch; the samples are 1 x 1, where
     that makes no difference.
     """
+    check_matrix("cholesky_solve", y)
+    if x.ndim < 2 or x.shape[-2] != y.shape[-1]:
+        raise ShapeError(
+            f"cholesky_solve: expected B [..., n, k] and L [..., n, n], got {tuple(x.shape)} and "
+            f"{tuple(y.shape)}"
+        )
     forward = triangular.forward
     if upper:
         return forward(xp, y, forward(xp, hermitian(xp, y), x, False), True)
@@ -368,6 +374,16 @@ permute_rows.grad(x=lambda F, g, order, x_shape, back: F.sum_to(F.permute_rows(g
 @op(public=False, diff=(), samples=[Sample(A(value=[3, 3, 3], dtype="int32"), 3)])
 def pivots_to_order(xp, pivots, m: int):
     """The row order [..., m] that LAPACK's row exchanges `pivots` [..., k], from 1, make: int64."""
+    if not pivots.ndim or pivots.shape[-1] > m or pivots.dtype.kind not in "iu":
+        raise ShapeError(
+            f"lu_solve: expected integer pivots [..., k] with k at most the {m} rows, got "
+            f"{pivots.dtype.name} {tuple(pivots.shape)}"
+        )
+    if bool(((pivots < 1) | (pivots > m)).any()):  # a check: reads the device
+        raise IndexRangeError(
+            f"lu_solve: pivots must lie in [1, {m}], got {int(pivots.min())} to {int(pivots.max())}; pass "
+            "those of lu_factor"
+        )
     return _permutation(xp, pivots.astype("int64") - 1, m)
 
 

@@ -9,6 +9,7 @@ from .bounds import clamped, in_range, tally
 from .common import is_low
 from .pointwise import wide
 from .registry import A, Sample, op
+from .rows import sum_rows
 
 _INDICES = A((2, 3), dtype="int64", low=0, high=4)
 
@@ -61,11 +62,9 @@ def embedding_backward(xp, grad, indices, rows: int, padding_idx: int = -1, scal
     factors = _row_factors(xp, indices, rows, padding_idx, scale_grad_by_freq, grad.dtype)
     grad = grad if factors is None else grad * factors
     d = grad.shape[-1]
-    full = wide(grad)
-    out = xp.zeros((rows, d), dtype=full.dtype)
-    if indices.size:
-        xp.add.at(out, indices.reshape(-1), full.reshape(-1, d))
-    return out.astype(grad.dtype, copy=False)
+    if not grad.size:
+        return xp.zeros((rows, d), grad.dtype)
+    return sum_rows(xp, rows, indices.reshape(-1), grad.reshape(-1, d))
 
 
 embedding_backward.grad(grad=lambda F, g, indices, rows, padding_idx, scale_grad_by_freq:
@@ -108,9 +107,9 @@ bag_max.grad(x=lambda F, g, indices, x_shape: F.bag_place(g, indices, x_shape[0]
 @op(public=False, samples=[Sample((2, 3), A((2, 3), dtype="int64", low=0, high=6), 5)])
 def bag_place(xp, x, indices, n: int):
     """[n, d] with x[b, j] added at row indices[b, j] of column j; index n is dropped."""
-    out = xp.zeros((n + 1, x.shape[1]), dtype=wide(x).dtype)
-    xp.add.at(out, (indices, xp.arange(x.shape[1])[None, :]), wide(x))
-    return out[:n].astype(x.dtype, copy=False)
+    d = x.shape[1]
+    places = (indices * d + xp.arange(d)).reshape(-1)
+    return sum_rows(xp, (n + 1) * d, places, x.reshape(-1, 1)).reshape(n + 1, d)[:n]
 
 
 bag_place.grad(x=lambda F, g, indices, n: F.bag_take(g, indices))

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import IndexRangeError, ShapeError
+from ..kernel.products import matmul_of
 from .common import is_low, normalize_dim
 from .conv import pad_spatial, window_count, window_slices, windows
 from .registry import A, Sample, op
+from .rows import sum_rows
 
 # (kind, input size, output size, *settings): see TABLES.
 Spec = tuple[Any, ...]
@@ -211,7 +213,8 @@ def resample(xp, x, dim: int, spec: tuple, transposed: bool = False):
     wide = x.astype("float32") if is_low(x.dtype) else x
     kind = wide.real.dtype if wide.dtype.kind in "fc" else "float64"
     if dense is not None:
-        out = xp.swapaxes(xp.matmul(xp.swapaxes(wide, dim, -1), xp.asarray(dense.T.astype(kind))), dim, -1)
+        cells = xp.swapaxes(wide, dim, -1)
+        out = xp.swapaxes(matmul_of(xp)(cells, xp.asarray(dense.T.astype(kind))), dim, -1)
         return out.astype(x.dtype, copy=False)
     weights = xp.asarray(weight.astype(kind)).reshape(len(weight), -1, *(1,) * (x.ndim - dim - 1))
     out = xp.take(wide, xp.asarray(index[0]), axis=dim) * weights[0]
@@ -366,9 +369,9 @@ def add_cells(xp, x, index, size: int):
 
     The transpose of `take_cells`.
     """
-    out = xp.zeros(x.shape[0] * x.shape[1] * size, "float32" if is_low(x.dtype) else x.dtype)
-    xp.add.at(out, _cells(xp, index, x.shape[1], size), x.reshape(-1).astype(out.dtype, copy=False))
-    return out.reshape(*x.shape[:2], size).astype(x.dtype, copy=False)
+    planes = x.shape[0] * x.shape[1]
+    out = sum_rows(xp, planes * size, _cells(xp, index, x.shape[1], size), x.reshape(-1, 1))
+    return out.reshape(*x.shape[:2], size)
 
 
 take_cells.grad(x=lambda F, g, index, x: F.beside(F.add_cells(g, index, x.shape[2]), x))

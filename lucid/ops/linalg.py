@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from ..errors import DtypeError, LucidError, ShapeError
+from ..kernel.products import matmul_of
 from .common import Shape, scipy_linalg
 from .registry import A, Sample, op
 
@@ -84,7 +85,13 @@ _SQUARES = [Sample(REAL_SQUARE, complex=True), Sample(_BATCH), Sample((2, 2), co
 def inverse(xp, x):
     """The inverse of each matrix.
 
-    x: [..., n, n]. Raises LucidError for a singular matrix, with its batch index.
+    x: [..., n, n], floating or complex. Raises ShapeError or DtypeError for others, LucidError for a singular
+    matrix, with its batch index.
+
+    >>> import lucid
+    >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5 , 0.  ],
+            [0.  , 0.25]])
     """
     check_matrix("inverse", x)
     return attempt("inverse", _SINGULAR, xp, xp.linalg.inv, x)
@@ -117,6 +124,8 @@ def solve_matrix(xp, x, y):
     with its batch index.
     """
     check_matrix("linalg.solve", x)
+    if y.ndim < 2:
+        raise ShapeError(f"linalg.solve: expected B [..., n, k] or [..., n], got shape {tuple(y.shape)}")
     if y.shape[-2] != x.shape[-1]:
         raise ShapeError(
             f"linalg.solve: A has {x.shape[-1]} rows but B {y.shape[-2]} (A: {tuple(x.shape)}, B: "
@@ -204,7 +213,7 @@ def _pinv(xp: Any, x: Any, rtol: float, atol: float) -> Any:
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     keep = s > xp.maximum(atol, rtol * s[..., :1])
     s = xp.where(keep, 1.0 / xp.where(keep, s, 1.0), 0.0).astype(s.dtype)
-    return xp.matmul(hermitian(xp, vh) * s[..., None, :], hermitian(xp, u))
+    return matmul_of(xp)(hermitian(xp, vh) * s[..., None, :], hermitian(xp, u))
 
 
 @op(
@@ -243,7 +252,11 @@ pseudo_inverse.grad(x=_pinv_x)
 def det(xp, x):
     """The determinant of each matrix.
 
-    x: [..., n, n]. Returns [...].
+    x: [..., n, n], floating or complex, else ShapeError or DtypeError. Returns [...].
+
+    >>> import lucid
+    >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(-2.)
     """
     check_matrix("linalg.det", x)
     return xp.asarray(xp.linalg.det(x))
@@ -265,10 +278,10 @@ def cofactor(xp, x):
     conjugated where complex.
     """
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
-    n = s.shape[-1]
+    n, mm = s.shape[-1], matmul_of(xp)
     others = xp.where(xp.eye(n, dtype=bool), xp.ones((), s.dtype), s[..., None, :]).prod(-1)
-    sign = xp.asarray(xp.linalg.det(xp.matmul(u, vh)))
-    return sign[..., None, None] * xp.matmul(u * others[..., None, :], vh).conj()
+    sign = xp.asarray(xp.linalg.det(mm(u, vh)))
+    return sign[..., None, None] * mm(u * others[..., None, :], vh).conj()
 
 
 def _one(F: Any, x: Any) -> Any:
@@ -357,7 +370,12 @@ _PADE_13 = (
 def matrix_exp(xp, x):
     """The exponential of each matrix, by scaling and squaring (Higham 2005, SIAM J. Matrix Anal. 26).
 
-    x: [..., n, n].
+    x: [..., n, n], floating or complex, else ShapeError or DtypeError. Returns x's shape.
+
+    >>> import lucid
+    >>> lucid.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    tensor([[1., 1.],
+            [0., 1.]])
     """
     check_matrix("matrix_exp", x)
     if not x.size:
@@ -365,17 +383,15 @@ def matrix_exp(xp, x):
     norm = xp.abs(x).sum(-2).max(-1)
     times = xp.maximum(xp.ceil(xp.log2(xp.maximum(norm, 1e-300) / _THETA_13)), 0.0)
     x = x / (2.0**times)[..., None, None].astype(x.real.dtype)
-    b, eye = _PADE_13, xp.eye(x.shape[-1], dtype=x.dtype)
-    x2 = xp.matmul(x, x)
-    x4 = xp.matmul(x2, x2)
-    x6 = xp.matmul(x4, x2)
-    u = xp.matmul(
-        x, xp.matmul(x6, b[13] * x6 + b[11] * x4 + b[9] * x2) + b[7] * x6 + b[5] * x4 + b[3] * x2 + b[1] * eye
-    )
-    v = xp.matmul(x6, b[12] * x6 + b[10] * x4 + b[8] * x2) + b[6] * x6 + b[4] * x4 + b[2] * x2 + b[0] * eye
+    b, eye, mm = _PADE_13, xp.eye(x.shape[-1], dtype=x.dtype), matmul_of(xp)
+    x2 = mm(x, x)
+    x4 = mm(x2, x2)
+    x6 = mm(x4, x2)
+    u = mm(x, mm(x6, b[13] * x6 + b[11] * x4 + b[9] * x2) + b[7] * x6 + b[5] * x4 + b[3] * x2 + b[1] * eye)
+    v = mm(x6, b[12] * x6 + b[10] * x4 + b[8] * x2) + b[6] * x6 + b[4] * x4 + b[2] * x2 + b[0] * eye
     out = xp.linalg.solve(v - u, v + u)
     for i in range(int(times.max())):  # the number of squarings is needed on the host
-        out = xp.where((times > i)[..., None, None], xp.matmul(out, out), out)
+        out = xp.where((times > i)[..., None, None], mm(out, out), out)
     return out
 
 

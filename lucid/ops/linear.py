@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .common import check_tensors, named, normalize_dim
 from .registry import Sample, composite, op
 
@@ -26,14 +27,26 @@ def _rank(name: str, *pairs: tuple[Any, int, str]) -> None:
 
 @composite(method=True, amp="low", samples=[Sample((2, 3), (3, 4))], reference="numpy:matmul")
 def mm(F, x, mat2):
-    """The product of two matrices [n, k] and [k, m]: [n, m]."""
+    """The product of two matrices [n, k] and [k, m]: [n, m]. Raises ShapeError for other shapes.
+
+    >>> import lucid
+    >>> lucid.mm(lucid.tensor([[1.0, 2.0]]), lucid.tensor([[3.0], [4.0]]))
+    tensor([[11.]])
+    """
     _rank("mm", (x, 2, "x"), (mat2, 2, "mat2"))
     return F.matmul(x, mat2)
 
 
 @composite(method=True, amp="low", samples=[Sample((2, 3, 4), (2, 4, 2))], reference="numpy:matmul")
 def bmm(F, x, mat2):
-    """The products of two batches of matrices [b, n, k] and [b, k, m]: [b, n, m]."""
+    """The products of two batches of matrices [b, n, k] and [b, k, m]: [b, n, m].
+
+    Raises ShapeError for other shapes: `matmul` broadcasts.
+
+    >>> import lucid
+    >>> lucid.bmm(lucid.ones(5, 2, 3), lucid.ones(5, 3, 4)).shape
+    (5, 2, 4)
+    """
     _rank("bmm", (x, 3, "x"), (mat2, 3, "mat2"))
     if x.shape[0] != mat2.shape[0]:
         raise ShapeError(
@@ -45,35 +58,66 @@ def bmm(F, x, mat2):
 
 @composite(method=True, amp="low", samples=[Sample((2, 3), (3,))], reference="numpy:matmul")
 def mv(F, x, vec):
-    """The product of a matrix [n, k] and a vector [k]: [n]."""
+    """The product of a matrix [n, k] and a vector [k]: [n]. Raises ShapeError for other shapes.
+
+    >>> import lucid
+    >>> lucid.mv(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([21., 43.])
+    """
     _rank("mv", (x, 2, "x"), (vec, 1, "vec"))
     return F.matmul(x, vec)
 
 
 @composite(method=True, samples=[Sample((3,), (3,))], reference="numpy:dot")
 def dot(F, x, tensor):
-    """The sum of x_i tensor_i of two vectors, 0-d. Nothing is conjugated: see `vdot`."""
+    """The sum of x_i tensor_i of two vectors, 0-d. Nothing is conjugated: see `vdot`.
+
+    Raises ShapeError for other shapes and for two lengths.
+
+    >>> import lucid
+    >>> lucid.dot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     _rank("dot", (x, 1, "x"), (tensor, 1, "tensor"))
     return F.matmul(x, tensor)
 
 
 @composite(method=True, samples=[Sample((3,), (3,))], reference="numpy:vdot")
 def vdot(F, x, other):
-    """The sum of conj(x_i) other_i of two vectors, 0-d."""
+    """The sum of conj(x_i) other_i of two vectors, 0-d.
+
+    Raises ShapeError for other shapes and for two lengths.
+
+    >>> import lucid
+    >>> lucid.vdot(lucid.tensor([1j, 2.0]), lucid.tensor([1j, 1.0]))
+    tensor(3.+0.j, dtype=complex64)
+    """
     _rank("vdot", (x, 1, "x"), (other, 1, "other"))
     return F.matmul(F.conj(x), other)
 
 
 @composite(method=True, samples=[Sample((3,), (4,))], reference="numpy:outer")
 def outer(F, x, vec2):
-    """The products x_i vec2_j of two vectors: [n, m]."""
+    """The products x_i vec2_j of two vectors: [n, m]. Raises ShapeError for other shapes.
+
+    >>> import lucid
+    >>> lucid.outer(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
     _rank("outer", (x, 1, "x"), (vec2, 1, "vec2"))
     return F.reshape(x, (x.shape[0], 1)) * vec2
 
 
 @composite(method=True, samples=[Sample((3,), (4,))], reference="numpy:outer")
 def ger(F, x, vec2):
-    """The products x_i vec2_j of two vectors: an older name of `outer`."""
+    """The products x_i vec2_j of two vectors: an older name of `outer`.
+
+    >>> import lucid
+    >>> lucid.ger(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
     return F.outer(x, vec2)
 
 
@@ -84,9 +128,13 @@ def ger(F, x, vec2):
     reference="numpy:inner",
 )
 def inner(F, x, other):
-    """The sum over the last dimension of both:
+    """The sum of products over the last dimension of both: [*x.shape[:-1], *other.shape[:-1]].
 
-    [*x.shape[:-1], *other.shape[:-1]]; the plain product when one is 0-d.
+    The plain product when one is 0-d. Raises ShapeError for last sizes that differ.
+
+    >>> import lucid
+    >>> lucid.inner(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([21., 43.])
     """
     check_tensors("inner", x=x, other=other)
     if not x.ndim or not other.ndim:
@@ -126,7 +174,15 @@ def _blend(F: Any, name: str, x: Any, product_: Any, beta: Any, alpha: Any) -> A
 )
 @named("addmm")
 def addmm(F, x, mat1, mat2, *, beta: float = 1, alpha: float = 1):
-    """beta x + alpha mat1 @ mat2. mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]."""
+    """beta x + alpha mat1 @ mat2.
+
+    mat1: [n, k]; mat2: [k, m]; x broadcasts to [n, m]; ShapeError otherwise. With beta = 0, x is not read.
+
+    >>> import lucid
+    >>> lucid.addmm(lucid.ones(2), lucid.eye(2), lucid.eye(2), beta=10)
+    tensor([[11., 10.],
+            [10., 11.]])
+    """
     return _blend(F, "addmm", x, F.mm(mat1, mat2), beta, alpha)
 
 
@@ -138,7 +194,14 @@ def addmm(F, x, mat1, mat2, *, beta: float = 1, alpha: float = 1):
 )
 @named("addmv")
 def addmv(F, x, mat, vec, *, beta: float = 1, alpha: float = 1):
-    """beta x + alpha mat @ vec. mat: [n, k]; vec: [k]; x broadcasts to [n]."""
+    """beta x + alpha mat @ vec.
+
+    mat: [n, k]; vec: [k]; x broadcasts to [n]; ShapeError otherwise. With beta = 0, x is not read.
+
+    >>> import lucid
+    >>> lucid.addmv(lucid.ones(2), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([22., 44.])
+    """
     return _blend(F, "addmv", x, F.mv(mat, vec), beta, alpha)
 
 
@@ -152,7 +215,13 @@ def addmv(F, x, mat, vec, *, beta: float = 1, alpha: float = 1):
 def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
     """beta x + alpha times the sum over the batch of batch1 @ batch2.
 
-    [b, n, k] and [b, k, m]; x broadcasts to [n, m].
+    batch1: [b, n, k]; batch2: [b, k, m]; x broadcasts to [n, m]; ShapeError otherwise. With beta = 0, x is
+    not read.
+
+    >>> import lucid
+    >>> lucid.addbmm(lucid.zeros(2, 2), lucid.ones(3, 2, 1), lucid.ones(3, 1, 2))
+    tensor([[3., 3.],
+            [3., 3.]])
     """
     _rank("addbmm", (batch1, 3, "batch1"), (batch2, 3, "batch2"))
     return _blend(F, "addbmm", x, F.tensordot(batch1, batch2, ((0, 2), (0, 1))), beta, alpha)
@@ -165,7 +234,15 @@ def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
 )
 @named("addr")
 def addr(F, x, vec1, vec2, *, beta: float = 1, alpha: float = 1):
-    """beta x + alpha times the outer product of vec1 [n] and vec2 [m]; x broadcasts to [n, m]."""
+    """beta x + alpha times the outer product of vec1 and vec2.
+
+    vec1: [n]; vec2: [m]; x broadcasts to [n, m]; ShapeError otherwise. With beta = 0, x is not read.
+
+    >>> import lucid
+    >>> lucid.addr(lucid.ones(2, 2), lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor([[4., 5.],
+            [7., 9.]])
+    """
     return _blend(F, "addr", x, F.outer(vec1, vec2), beta, alpha)
 
 
@@ -177,7 +254,16 @@ def addr(F, x, vec1, vec2, *, beta: float = 1, alpha: float = 1):
 )
 @named("baddbmm")
 def baddbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
-    """beta x + alpha batch1 @ batch2. [b, n, k] and [b, k, m]; x broadcasts to [b, n, m]."""
+    """beta x + alpha batch1 @ batch2.
+
+    batch1: [b, n, k]; batch2: [b, k, m]; x broadcasts to [b, n, m]; ShapeError otherwise. With beta = 0, x is
+    not read.
+
+    >>> import lucid
+    >>> lucid.baddbmm(lucid.ones(2), lucid.ones(3, 2, 4), lucid.ones(3, 4, 2))[0]
+    tensor([[5., 5.],
+            [5., 5.]])
+    """
     return _blend(F, "baddbmm", x, F.bmm(batch1, batch2), beta, alpha)
 
 
@@ -426,6 +512,8 @@ def bilinear(F, x, y, weight, bias=None):
     """
     if (
         weight.ndim != 3
+        or not x.ndim
+        or not y.ndim
         or x.shape[-1] != weight.shape[1]
         or y.shape[-1] != weight.shape[2]
         or x.shape[:-1] != y.shape[:-1]
@@ -463,7 +551,7 @@ def euclidean_distances(xp, x, y):
     square = (
         (x * x).sum(-1)[..., :, None]
         + (y * y).sum(-1)[..., None, :]
-        - 2 * xp.matmul(x, xp.swapaxes(y, -1, -2))
+        - 2 * matmul_of(xp)(x, xp.swapaxes(y, -1, -2))
     )
     return xp.sqrt(xp.maximum(square, 0))
 

@@ -223,7 +223,7 @@ def group_norm(F, x, num_groups: int, weight=None, bias=None, eps: float = 1e-5)
     Wu and He 2018, arXiv:1803.08494. x: [N, C, ...] with C divisible by num_groups; weight, bias: [C] or
     None.
     """
-    if x.ndim < 2 or x.shape[1] % num_groups:
+    if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
         raise ShapeError(f"group_norm: expected [N, C, ...] with C divisible by num_groups={num_groups}, got "
                          f"{list(x.shape)}")
     _check_channels("group_norm", x, weight=weight, bias=bias)

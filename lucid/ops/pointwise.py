@@ -1,4 +1,4 @@
-"""Element by element, one input: trigonometry, exponentials, rounding, parts of numbers, predicates."""
+"""Element by element, one input: exponentials, rounding, parts of numbers, predicates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from .common import is_low, named
 from .registry import A, Sample, composite, op
 
 LN2, LN10 = math.log(2.0), math.log(10.0)
-DEGREE = math.pi / 180.0
 
 
 def like(out: Any, x: Any) -> Any:
@@ -40,169 +39,18 @@ def no_slope(F: Any, g: Any) -> Any:
     return F.zeros_like(g)
 
 
-# ---- trigonometric and hyperbolic ----
-
-
-@op(ufunc="sin", dtype="float", pointwise=True, method=True, inplace=True,
-    samples=[Sample((3, 4), complex=True), Sample(())], reference="numpy:sin")
-def sin(xp, x):
-    """Sine of each element, x in radians."""
-    return xp.sin(x)
-
-
-sin.grad(x=lambda F, g, x: g * F.conj(F.cos(x)))
-
-
-@op(ufunc="cos", dtype="float", pointwise=True, method=True, inplace=True,
-    samples=[Sample((3, 4), complex=True), Sample(())], reference="numpy:cos")
-def cos(xp, x):
-    """Cosine of each element, x in radians."""
-    return xp.cos(x)
-
-
-cos.grad(x=lambda F, g, x: -g * F.conj(F.sin(x)))
-
-
-@op(ufunc="tan", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
-    samples=[Sample(A((3, 4), low=-1.2, high=1.2), complex=True)], reference="numpy:tan")
-def tan(xp, x):
-    """Tangent of each element, x in radians; its derivative is 1 + tan(x)^2."""
-    return xp.tan(x)
-
-
-tan.grad(x=lambda F, g, out: g * F.conj(1.0 + out * out))
-
-
-@op(ufunc="arcsin", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
-    samples=[Sample(A((3, 4), low=-0.9, high=0.9), complex=True)], reference="numpy:arcsin")
-def asin(xp, x):
-    """Inverse sine in radians, in [-pi/2, pi/2]; NaN outside [-1, 1]."""
-    return xp.arcsin(x)
-
-
-# (1 - x)(1 + x) keeps the digits that 1 - x^2 loses near the ends of the domain.
-asin.grad(x=lambda F, g, x: g * F.conj(F.rsqrt((1.0 - x) * (1.0 + x))))
-
-
-@op(ufunc="arccos", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
-    samples=[Sample(A((3, 4), low=-0.9, high=0.9), complex=True)], reference="numpy:arccos")
-def acos(xp, x):
-    """Inverse cosine in radians, in [0, pi]; NaN outside [-1, 1]."""
-    return xp.arccos(x)
-
-
-acos.grad(x=lambda F, g, x: -g * F.conj(F.rsqrt((1.0 - x) * (1.0 + x))))
-
-
-@op(ufunc="arctan", dtype="float", pointwise=True, method=True, inplace=True,
-    samples=[Sample((3, 4), complex=True)], reference="numpy:arctan")
-def atan(xp, x):
-    """Inverse tangent in radians, in [-pi/2, pi/2]."""
-    return xp.arctan(x)
-
-
-atan.grad(x=lambda F, g, x: g * F.conj(1.0 / (1.0 + x * x)))
-
-
-@op(ufunc="sinh", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
-    samples=[Sample((3, 4), complex=True)], reference="numpy:sinh")
-def sinh(xp, x):
-    """Hyperbolic sine of each element: (e^x - e^-x) / 2."""
-    return xp.sinh(x)
-
-
-sinh.grad(x=lambda F, g, x: g * F.conj(F.cosh(x)))
-
-
-@op(ufunc="cosh", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
-    samples=[Sample((3, 4), complex=True)], reference="numpy:cosh")
-def cosh(xp, x):
-    """Hyperbolic cosine of each element: (e^x + e^-x) / 2."""
-    return xp.cosh(x)
-
-
-cosh.grad(x=lambda F, g, x: g * F.conj(F.sinh(x)))
-
-
-@op(ufunc="arcsinh", dtype="float", pointwise=True, method=True, inplace=True,
-    samples=[Sample((3, 4), complex=True)], reference="numpy:arcsinh")
-def asinh(xp, x):
-    """Inverse hyperbolic sine of each element."""
-    return xp.arcsinh(x)
-
-
-asinh.grad(x=lambda F, g, x: g * F.conj(F.rsqrt(1.0 + x * x)))
-
-
-@op(ufunc="arccosh", dtype="float", pointwise=True, method=True, inplace=True,
-    samples=[Sample(A((3, 4), low=1.2, high=4.0), complex=True)], reference="numpy:arccosh")
-def acosh(xp, x):
-    """Inverse hyperbolic cosine of each element; NaN below 1."""
-    return xp.arccosh(x)
-
-
-# Two roots, not the root of a product: on complex numbers only these have arccosh's branch cut.
-acosh.grad(x=lambda F, g, x: g * F.conj(F.rsqrt(x - 1.0) * F.rsqrt(x + 1.0)))
-
-
-@op(ufunc="arctanh", dtype="float", pointwise=True, method=True, inplace=True,
-    samples=[Sample(A((3, 4), low=-0.9, high=0.9), complex=True)], reference="numpy:arctanh")
-def atanh(xp, x):
-    """Inverse hyperbolic tangent of each element; infinite at -1 and 1, NaN beyond."""
-    return xp.arctanh(x)
-
-
-atanh.grad(x=lambda F, g, x: g * F.conj(1.0 / ((1.0 - x) * (1.0 + x))))
-
-
-@op(dtype="float", pointwise=True, method=True, inplace=True, samples=[Sample((3, 4)), Sample(())])
-def deg2rad(xp, x):
-    """Degrees as radians: x pi / 180."""
-    return like(x * DEGREE, x)
-
-
-deg2rad.grad(x=lambda F, g: g * DEGREE)
-
-
-@op(dtype="float", pointwise=True, method=True, inplace=True, samples=[Sample((3, 4)), Sample(())])
-def rad2deg(xp, x):
-    """Radians as degrees: 180 x / pi."""
-    return like(x * (1.0 / DEGREE), x)
-
-
-rad2deg.grad(x=lambda F, g: g * (1.0 / DEGREE))
-
-
-def spherical_j1(F: Any, z: Any) -> Any:
-    """(sin z - z cos z) / z^2: the spherical Bessel function of order 1, minus the derivative of sin(z) / z.
-
-    Near 0 the two terms cancel; five terms of the series are exact to 1e-14 for |z| < 0.5 (DLMF 10.53.1).
-    """
-    small = F.abs(z) < 0.5
-    safe = F.where(small, 1.0, z)
-    q = z * z
-    tail = 1.0 - q / 54.0 * (1.0 - q / 88.0 * (1.0 - q / 130.0))
-    series = z / 3.0 * (1.0 - q / 10.0 * (1.0 - q / 28.0 * tail))
-    return F.where(small, series, (F.sin(safe) - safe * F.cos(safe)) / (safe * safe))
-
-
-@op(dtype="float", pointwise=True, method=True, inplace=True,
-    samples=[Sample((3, 4)), Sample(A(value=[0.0, 1e-3, 0.2]))], reference="numpy:sinc")
-def sinc(xp, x):
-    """sin(pi x) / (pi x), and 1 at 0."""
-    return like(xp.sinc(wide(x)), x)
-
-
-sinc.grad(x=lambda F, g, x: g * (-math.pi * spherical_j1(F, x * math.pi)))
-
-
 # ---- exponentials, logarithms, powers ----
 
 
 @op(dtype="float", pointwise=True, method=True, inplace=True, amp="full",
     samples=[Sample((3, 4), complex=True)], reference="numpy:exp2")
 def exp2(xp, x):
-    """2 to the power of each element."""
+    """2 to the power of each element.
+
+    >>> import lucid
+    >>> lucid.exp2(lucid.tensor([-1.0, 0.0, 3.0]))
+    tensor([0.5, 1. , 8. ])
+    """
     return xp.exp(x * LN2) if is_complex(x) else xp.exp2(x)    # NumPy has no complex exp2
 
 
@@ -212,7 +60,12 @@ exp2.grad(x=lambda F, g, out: g * F.conj(out) * LN2)
 @op(ufunc="expm1", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
     samples=[Sample((3, 4), complex=True)], reference="numpy:expm1")
 def expm1(xp, x):
-    """e^x - 1, exact for small x."""
+    """e^x - 1, exact for small x.
+
+    >>> import lucid
+    >>> lucid.expm1(lucid.tensor(1e-10))
+    tensor(1.e-10)
+    """
     return xp.expm1(x)
 
 
@@ -222,7 +75,12 @@ expm1.grad(x=lambda F, g, out: g * F.conj(out + 1.0))
 @op(ufunc="log2", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
     samples=[Sample(A((3, 4), low=0.2, high=4.0), complex=True)], reference="numpy:log2")
 def log2(xp, x):
-    """Logarithm to base 2: -inf at 0, NaN below."""
+    """Logarithm to base 2: -inf at 0, NaN below.
+
+    >>> import lucid
+    >>> lucid.log2(lucid.tensor([0.5, 1.0, 8.0]))
+    tensor([-1.,  0.,  3.])
+    """
     return xp.log2(x)
 
 
@@ -232,7 +90,12 @@ log2.grad(x=lambda F, g, x: g / F.conj(x * LN2))
 @op(ufunc="log10", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
     samples=[Sample(A((3, 4), low=0.2, high=4.0), complex=True)], reference="numpy:log10")
 def log10(xp, x):
-    """Logarithm to base 10: -inf at 0, NaN below."""
+    """Logarithm to base 10: -inf at 0, NaN below.
+
+    >>> import lucid
+    >>> lucid.log10(lucid.tensor([0.1, 1.0, 1000.0]))
+    tensor([-1.,  0.,  3.])
+    """
     return xp.log10(x)
 
 
@@ -242,7 +105,12 @@ log10.grad(x=lambda F, g, x: g / F.conj(x * LN10))
 @op(ufunc="log1p", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
     samples=[Sample(A((3, 4), low=-0.8, high=4.0), complex=True)], reference="numpy:log1p")
 def log1p(xp, x):
-    """Natural logarithm of 1 + x, exact for small x."""
+    """Natural logarithm of 1 + x, exact for small x.
+
+    >>> import lucid
+    >>> lucid.log1p(lucid.tensor(1e-10))
+    tensor(1.e-10)
+    """
     return xp.log1p(x)
 
 
@@ -252,7 +120,12 @@ log1p.grad(x=lambda F, g, x: g / F.conj(x + 1.0))
 @op(dtype="float", pointwise=True, method=True, inplace=True, amp="full",
     samples=[Sample(A((3, 4), low=0.2, high=4.0), complex=True)])
 def rsqrt(xp, x):
-    """1 / sqrt(x): inf at 0, NaN below."""
+    """1 / sqrt(x): inf at 0, NaN below.
+
+    >>> import lucid
+    >>> lucid.rsqrt(lucid.tensor([1.0, 4.0]))
+    tensor([1. , 0.5])
+    """
     return xp.reciprocal(xp.sqrt(x))
 
 
@@ -262,7 +135,12 @@ rsqrt.grad(x=lambda F, g, out: -0.5 * g * F.conj(out * out * out))
 @op(ufunc="square", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), complex=True), Sample(())], reference="numpy:square")
 def square(xp, x):
-    """x^2 of each element; integers stay integers."""
+    """x^2 of each element; integers stay integers.
+
+    >>> import lucid
+    >>> lucid.square(lucid.tensor([-3, 2]))
+    tensor([9, 4])
+    """
     return xp.square(x)
 
 
@@ -272,7 +150,12 @@ square.grad(x=lambda F, g, x: 2.0 * g * F.conj(x))
 @op(ufunc="reciprocal", dtype="float", pointwise=True, method=True, inplace=True, amp="full",
     samples=[Sample((3, 4), avoid=(0.0,), complex=True)], reference="numpy:reciprocal")
 def reciprocal(xp, x):
-    """1 / x of each element; inf at 0."""
+    """1 / x of each element; inf at 0.
+
+    >>> import lucid
+    >>> lucid.reciprocal(lucid.tensor([2.0, -4.0]))
+    tensor([ 0.5 , -0.25])
+    """
     return xp.reciprocal(x)
 
 
@@ -285,7 +168,12 @@ reciprocal.grad(x=lambda F, g, out: -g * F.conj(out * out))
 @op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(-2.0, -1.0, 0.0, 1.0, 2.0))],
     reference="numpy:floor")
 def floor(xp, x):
-    """The largest whole number <= x; integers as they are."""
+    """The largest whole number <= x; integers as they are. Its derivative is 0.
+
+    >>> import lucid
+    >>> lucid.floor(lucid.tensor([-1.5, 1.5]))
+    tensor([-2.,  1.])
+    """
     return x.copy() if is_integral(x) else xp.floor(x)
 
 
@@ -295,7 +183,12 @@ floor.grad(x=no_slope)
 @op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(-2.0, -1.0, 0.0, 1.0, 2.0))],
     reference="numpy:ceil")
 def ceil(xp, x):
-    """The smallest whole number >= x; integers as they are."""
+    """The smallest whole number >= x; integers as they are. Its derivative is 0.
+
+    >>> import lucid
+    >>> lucid.ceil(lucid.tensor([-1.5, 1.5]))
+    tensor([-1.,  2.])
+    """
     return x.copy() if is_integral(x) else xp.ceil(x)
 
 
@@ -305,7 +198,12 @@ ceil.grad(x=no_slope)
 @op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(-2.0, -1.0, 0.0, 1.0, 2.0))],
     reference="numpy:trunc")
 def trunc(xp, x):
-    """x without its fraction, towards 0; integers as they are."""
+    """x without its fraction, towards 0; integers as they are. Its derivative is 0.
+
+    >>> import lucid
+    >>> lucid.trunc(lucid.tensor([-1.5, 1.5]))
+    tensor([-1.,  1.])
+    """
     return x.copy() if is_integral(x) else xp.trunc(x)
 
 
@@ -319,7 +217,13 @@ trunc.grad(x=no_slope)
 def round_(xp, x, *, decimals: int = 0):
     """x to `decimals` places, ties to the even neighbour; integers as they are.
 
-    decimals < 0 rounds to tens, hundreds, ...
+    decimals < 0 rounds to tens, hundreds, ... The derivative is 0.
+
+    >>> import lucid
+    >>> lucid.round(lucid.tensor([0.5, 1.5, 2.5]))
+    tensor([0., 2., 2.])
+    >>> lucid.round(lucid.tensor(3.14159), decimals=2)
+    tensor(3.14)
     """
     if is_integral(x):
         return x.copy()
@@ -335,7 +239,14 @@ round_.grad(x=no_slope)
 
 @op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(-2.0, -1.0, 0.0, 1.0, 2.0))])
 def frac(xp, x):
-    """The fraction of x, with its sign: x - trunc(x)."""
+    """The fraction of x, with its sign: x - trunc(x).
+
+    Raises DtypeError for integers.
+
+    >>> import lucid
+    >>> lucid.frac(lucid.tensor([-1.5, 1.25]))
+    tensor([-0.5 ,  0.25])
+    """
     if is_integral(x):
         raise DtypeError(f"frac: expected a floating dtype, got {x.dtype.name}; convert with .float()")
     return x - xp.trunc(x)
@@ -350,7 +261,12 @@ frac.grad(x=lambda F, g: g)
 @op(ufunc="positive", pointwise=True, method=True, samples=[Sample((3, 4), complex=True)],
     reference="numpy:positive")
 def positive(xp, x):
-    """x itself, as a new array: +x."""
+    """x itself, as a new array: +x.
+
+    >>> import lucid
+    >>> lucid.positive(lucid.tensor([-1.0, 2.0]))
+    tensor([-1.,  2.])
+    """
     return xp.positive(x)
 
 
@@ -370,7 +286,12 @@ def _sgn_x(F: Any, g: Any, x: Any, out: Any) -> Any:
 @op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(0.0,), complex=True)],
     reference="numpy:sign")
 def sgn(xp, x):
-    """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0."""
+    """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0.
+
+    >>> import lucid
+    >>> lucid.sgn(lucid.tensor([3 + 4j, 0j]))
+    tensor([0.6+0.8j, 0. +0.j ], dtype=complex64)
+    """
     if not is_complex(x):
         return x.copy() if x.dtype.kind == "b" else xp.sign(x)
     size = xp.abs(x)
@@ -393,7 +314,12 @@ def _angle_x(F: Any, g: Any, x: Any) -> Any:
 @op(dtype="float", pointwise=True, method=True, samples=[Sample((3, 4), avoid=(0.0,), complex=True)],
     reference="numpy:angle")
 def angle(xp, x):
-    """The argument of x in radians: 0 for x >= 0, pi for x < 0, atan2(imag, real) for complex x."""
+    """The argument of x in radians: 0 for x >= 0, pi for x < 0, atan2(imag, real) for complex x.
+
+    >>> import lucid
+    >>> lucid.angle(lucid.tensor([1 + 1j, -1 + 0j]))
+    tensor([0.7854, 3.1416])
+    """
     if is_complex(x):
         return xp.arctan2(x.imag, x.real)
     out = like(xp.where(x < 0, math.pi, 0.0), x)
@@ -415,6 +341,10 @@ def nan_to_num(xp, x, nan: float = 0.0, posinf: float | None = None, neginf: flo
 
     posinf, neginf: default the largest and the smallest number of the dtype. The derivative is 1 at finite
     elements, else 0.
+
+    >>> import lucid
+    >>> lucid.nan_to_num(lucid.tensor([lucid.nan, lucid.inf, 1.0]), nan=0.0, posinf=9.0)
+    tensor([0., 9., 1.])
     """
     if is_integral(x):
         return x.copy()
@@ -434,7 +364,15 @@ nan_to_num.grad(x=lambda F, g, x: F.where(F.isfinite(x), g, 0.0))
 @op(method=True, broadcast=False, outputs=("mantissa", "exponent"), diff=("mantissa",),
     samples=[Sample((3, 4), second=False)])
 def frexp(xp, x):
-    """(mantissa, exponent) with x = mantissa 2^exponent, 0.5 <= |mantissa| < 1; the exponent is int32."""
+    """(mantissa, exponent) with x = mantissa 2^exponent, 0.5 <= |mantissa| < 1.
+
+    x: any shape, floating, else DtypeError. The mantissa has x's dtype, the exponent is int32 and has no
+    gradient.
+
+    >>> import lucid
+    >>> lucid.frexp(lucid.tensor([8.0, 0.75]))
+    (tensor([0.5 , 0.75]), tensor([4, 0], dtype=int32))
+    """
     if is_integral(x) or is_complex(x):
         raise DtypeError(f"frexp: expected a floating dtype, got {x.dtype.name}; convert with .float()")
     mantissa, exponent = xp.frexp(wide(x))    # CuPy has no bfloat16 frexp
@@ -451,7 +389,12 @@ frexp.grad(x=lambda F, g, exponent: g * F.exp2(-0.5 * F.cast(exponent,
 def view_as_real(xp, x):
     """The real view of a complex array.
 
-    x: complex, any shape. Returns shape (*x.shape, 2): real and imaginary part, in x's memory.
+    x: complex, any shape, else DtypeError. Returns shape (*x.shape, 2): real and imaginary part, in x's
+    memory.
+
+    >>> import lucid
+    >>> lucid.view_as_real(lucid.tensor([1 + 2j]))
+    tensor([[1., 2.]])
     """
     if not is_complex(x):
         raise DtypeError(f"view_as_real: expected a complex dtype, got {x.dtype.name}")
@@ -466,7 +409,12 @@ view_as_real.grad(x=lambda F, g: F.view_as_complex(g))
 def view_as_complex(xp, x):
     """The complex view of a float32 or float64 array of pairs.
 
-    x: shape (..., 2), the last dimension contiguous. Returns shape (...), in x's memory.
+    x: shape (..., 2), the last dimension contiguous. Returns shape (...), in x's memory. Raises DtypeError
+    for other dtypes, ShapeError for another last size.
+
+    >>> import lucid
+    >>> lucid.view_as_complex(lucid.tensor([[1.0, 2.0]]))
+    tensor([1.+2.j], dtype=complex64)
     """
     kind = {"float32": "complex64", "float64": "complex128"}.get(x.dtype.name)
     if kind is None:
@@ -484,27 +432,47 @@ view_as_complex.grad(x=lambda F, g: F.view_as_real(g))
 
 @op(pointwise=True, method=True, diff=(), samples=[Sample((3, 4))], reference="numpy:signbit")
 def signbit(xp, x):
-    """Whether the sign bit is set: true for negative numbers and -0.0."""
+    """Whether the sign bit is set: true for negative numbers and -0.0.
+
+    >>> import lucid
+    >>> lucid.signbit(lucid.tensor([-1.0, -0.0, 0.0]))
+    tensor([ True,  True, False])
+    """
     return xp.zeros(x.shape,
                     "bool") if x.dtype.kind in "ub" else x < 0 if x.dtype.kind == "i" else xp.signbit(x)
 
 
 @op(pointwise=True, method=True, diff=(), samples=[Sample((3, 4))], reference="numpy:isnan")
 def isnan(xp, x):
-    """Whether each element is NaN (for complex: whether a part is)."""
+    """Whether each element is NaN (for complex: whether a part is).
+
+    >>> import lucid
+    >>> lucid.isnan(lucid.tensor([1.0, lucid.nan, lucid.inf]))
+    tensor([False,  True, False])
+    """
     return x != x
 
 
 @op(ufunc="isinf", pointwise=True, method=True, diff=(), samples=[Sample((3, 4))], reference="numpy:isinf")
 def isinf(xp, x):
-    """Whether each element is inf or -inf."""
+    """Whether each element is inf or -inf.
+
+    >>> import lucid
+    >>> lucid.isinf(lucid.tensor([1.0, lucid.nan, -lucid.inf]))
+    tensor([False, False,  True])
+    """
     return xp.isinf(x)
 
 
 @op(ufunc="isfinite", pointwise=True, method=True, diff=(), samples=[Sample((3, 4))],
     reference="numpy:isfinite")
 def isfinite(xp, x):
-    """Whether each element is neither NaN nor infinite."""
+    """Whether each element is neither NaN nor infinite.
+
+    >>> import lucid
+    >>> lucid.isfinite(lucid.tensor([1.0, lucid.nan, lucid.inf]))
+    tensor([ True, False, False])
+    """
     return xp.isfinite(x)
 
 
@@ -516,24 +484,46 @@ def _ordered(name: str, x: Any) -> Any:
 
 @op(pointwise=True, method=True, diff=(), samples=[Sample((3, 4))], reference="numpy:isposinf")
 def isposinf(xp, x):
-    """Whether each element is inf."""
+    """Whether each element is inf. Raises DtypeError for complex numbers.
+
+    >>> import lucid
+    >>> lucid.isposinf(lucid.tensor([lucid.inf, -lucid.inf]))
+    tensor([ True, False])
+    """
     return _ordered("isposinf", x) == math.inf
 
 
 @op(pointwise=True, method=True, diff=(), samples=[Sample((3, 4))], reference="numpy:isneginf")
 def isneginf(xp, x):
-    """Whether each element is -inf."""
+    """Whether each element is -inf. Raises DtypeError for complex numbers.
+
+    >>> import lucid
+    >>> lucid.isneginf(lucid.tensor([lucid.inf, -lucid.inf]))
+    tensor([False,  True])
+    """
     return _ordered("isneginf", x) == -math.inf
 
 
 @op(pointwise=True, method=True, diff=(), samples=[Sample((3, 4))], reference="numpy:isreal")
 def isreal(xp, x):
-    """Whether each element has imaginary part 0: true for every real dtype."""
+    """Whether each element has imaginary part 0: true for every real dtype.
+
+    >>> import lucid
+    >>> lucid.isreal(lucid.tensor([1 + 0j, 1 + 1j]))
+    tensor([ True, False])
+    """
     return x.imag == 0 if is_complex(x) else xp.ones(x.shape, "bool")
 
 
 @composite(samples=[Sample(A((3,), low=0.1, high=2.0), (3,))])
 @named("polar")
 def polar(F, abs, angle):
-    """The complex numbers of absolute value `abs` and argument `angle`: abs cos(angle) + i abs sin(angle)."""
+    """The complex numbers of absolute value `abs` and argument `angle`: abs cos(angle) + i abs sin(angle).
+
+    abs, angle: float32 or float64, shapes that broadcast together. Returns complex64 or complex128.
+
+    >>> import lucid
+    >>> lucid.polar(lucid.tensor([1.0, 2.0]), lucid.tensor([0.0, lucid.pi / 3]))
+    tensor([1.+0.j    , 1.+1.7321j], dtype=complex64)
+    """
     return F.complex(abs * F.cos(angle), abs * F.sin(angle))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError
-from .common import named, special
+from .common import named, need_order, special
 from .pointwise import LN2, is_integral, like
 from .registry import A, Sample, composite, op
 
@@ -19,7 +19,12 @@ _POSITIVE = A((3, 4), low=0.3, high=3.0)
 @op(ufunc="floor_divide", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A(value=[5.0, -5.0, 7.5]), A(value=[3.0, 3.0, -2.0]))], reference="numpy:floor_divide")
 def floor_divide(xp, x, y):
-    """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0."""
+    """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0.
+
+    >>> import lucid
+    >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
+    tensor([ 3, -4])
+    """
     return xp.floor_divide(x, y)
 
 
@@ -45,7 +50,12 @@ div_trunc.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g))
              Sample(A(value=[5.0, -5.0]), A(value=[3.0, 3.0]))],
     reference="numpy:remainder")
 def remainder(xp, x, y):
-    """x - y floor(x / y), with the sign of y: Python's `%`."""
+    """x - y floor(x / y), with the sign of y: Python's `%`.
+
+    >>> import lucid
+    >>> lucid.remainder(lucid.tensor([7, -7]), 3)
+    tensor([1, 2])
+    """
     return xp.remainder(x, y)
 
 
@@ -57,7 +67,12 @@ remainder.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.floor_divide(x, y))
              Sample(A(value=[5.0, -5.0]), A(value=[3.0, 3.0]))],
     reference="numpy:fmod")
 def fmod(xp, x, y):
-    """x - y trunc(x / y), with the sign of x: C's fmod."""
+    """x - y trunc(x / y), with the sign of x: C's fmod.
+
+    >>> import lucid
+    >>> lucid.fmod(lucid.tensor([7, -7]), 3)
+    tensor([ 1, -1])
+    """
     return xp.fmod(x, y)
 
 
@@ -75,7 +90,12 @@ def _shared(F: Any, g: Any, lost: Any, x: Any, y: Any) -> Any:
 @op(ufunc="maximum", dtype="promote", pointwise=True, method=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 1), (1, 4))], reference="numpy:maximum")
 def maximum(xp, x, y):
-    """The larger of x and y; NaN where one is NaN. At a tie each gets half of the gradient."""
+    """The larger of x and y; NaN where one is NaN. At a tie each gets half of the gradient.
+
+    >>> import lucid
+    >>> lucid.maximum(lucid.tensor([1.0, lucid.nan]), lucid.tensor([2.0, 0.0]))
+    tensor([ 2., nan])
+    """
     return xp.maximum(x, y)
 
 
@@ -85,7 +105,12 @@ maximum.grad(x=lambda F, g, x, y: _shared(F, g, x < y, x, y), y=lambda F, g, x, 
 @op(ufunc="minimum", dtype="promote", pointwise=True, method=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 1), (1, 4))], reference="numpy:minimum")
 def minimum(xp, x, y):
-    """The smaller of x and y; NaN where one is NaN. At a tie each gets half of the gradient."""
+    """The smaller of x and y; NaN where one is NaN. At a tie each gets half of the gradient.
+
+    >>> import lucid
+    >>> lucid.minimum(lucid.tensor([1.0, lucid.nan]), lucid.tensor([2.0, 0.0]))
+    tensor([ 1., nan])
+    """
     return xp.minimum(x, y)
 
 
@@ -99,7 +124,12 @@ def _kept(F: Any, better: Any, y: Any) -> Any:
 @op(ufunc="fmax", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:fmax")
 def fmax(xp, x, y):
-    """The larger of x and y; the other one where one is NaN. At a tie x gets the gradient."""
+    """The larger of x and y; the other one where one is NaN. At a tie x gets the gradient.
+
+    >>> import lucid
+    >>> lucid.fmax(lucid.tensor([1.0, lucid.nan]), lucid.tensor([2.0, 0.0]))
+    tensor([2., 0.])
+    """
     return xp.fmax(x, y)
 
 
@@ -110,7 +140,12 @@ fmax.grad(x=lambda F, g, x, y: F.where(_kept(F, x >= y, y), g, 0.0), y=lambda F,
 @op(ufunc="fmin", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:fmin")
 def fmin(xp, x, y):
-    """The smaller of x and y; the other one where one is NaN. At a tie x gets the gradient."""
+    """The smaller of x and y; the other one where one is NaN. At a tie x gets the gradient.
+
+    >>> import lucid
+    >>> lucid.fmin(lucid.tensor([1.0, lucid.nan]), lucid.tensor([2.0, 0.0]))
+    tensor([1., 0.])
+    """
     return xp.fmin(x, y)
 
 
@@ -121,7 +156,12 @@ fmin.grad(x=lambda F, g, x, y: F.where(_kept(F, x <= y, y), g, 0.0), y=lambda F,
 @op(ufunc="maximum", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 4), 0.5, avoid=(0.5,))], reference="numpy:maximum")
 def clamp_min(xp, x, min):
-    """x, and `min` where x is smaller. At the bound x gets the gradient."""
+    """x, and `min` where x is smaller. At the bound x gets the gradient.
+
+    >>> import lucid
+    >>> lucid.clamp_min(lucid.tensor([-2.0, 0.5]), 0.0)
+    tensor([0. , 0.5])
+    """
     return xp.maximum(x, min)
 
 
@@ -132,7 +172,12 @@ clamp_min.grad(x=lambda F, g, x, min: F.where(x >= min, g, 0.0), min=lambda F, g
 @op(ufunc="minimum", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 4), 0.5, avoid=(0.5,))], reference="numpy:minimum")
 def clamp_max(xp, x, max):
-    """x, and `max` where x is larger. At the bound x gets the gradient."""
+    """x, and `max` where x is larger. At the bound x gets the gradient.
+
+    >>> import lucid
+    >>> lucid.clamp_max(lucid.tensor([-2.0, 0.5]), 0.0)
+    tensor([-2.,  0.])
+    """
     return xp.minimum(x, max)
 
 
@@ -148,6 +193,7 @@ def clamp(xp, x, min, max):
 
     Inside, and at the bounds, x gets the gradient; outside, the bound taken. Where min > max it is max.
     """
+    need_order("clamp", x)
     return xp.minimum(xp.maximum(x, min), max)
 
 
@@ -159,7 +205,13 @@ clamp.grad(x=lambda F, g, x, min, max: F.where(F.logical_and(x >= min, x <= max)
 @op(dtype="promote", pointwise=True, method=True, diff=(), inplace=True, samples=[Sample((3, 4), (3, 4))],
     reference="numpy:heaviside")
 def heaviside(xp, x, values):
-    """The step function: 0 for x < 0, `values` at 0, 1 for x > 0. Not differentiable."""
+    """The step function: 0 for x < 0, `values` at 0, 1 for x > 0.
+
+    >>> import lucid
+    >>> lucid.heaviside(lucid.tensor([-2.0, 0.0, 2.0]), lucid.tensor(0.5))
+    tensor([0. , 0.5, 1. ])
+    """
+    need_order("heaviside", x)
     step = like(xp.where(x > 0, 1, 0), values)
     return xp.where(x != x, x, xp.where(x == 0, values, step))
 
@@ -170,7 +222,12 @@ def heaviside(xp, x, values):
 @op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,), 0.3), Sample((3, 4), (3, 4), A((3, 4), low=0.0, high=1.0))])
 def lerp(xp, x, end, weight):
-    """x + weight (end - x): the point between x (weight 0) and `end` (weight 1)."""
+    """x + weight (end - x): the point between x (weight 0) and `end` (weight 1).
+
+    >>> import lucid
+    >>> lucid.lerp(lucid.tensor([0.0, 10.0]), lucid.tensor([4.0, 20.0]), 0.25)
+    tensor([ 1. , 12.5])
+    """
     return like(x + weight * (end - x), end if hasattr(end, "dtype") else x)
 
 
@@ -185,7 +242,12 @@ def _times(g: Any, value: float) -> Any:
 @op(dtype="promote", pointwise=True, method=True, inplace=True, amp="promote",
     samples=[Sample((3, 4), (4,), (3, 1), value=0.5, complex=True), Sample((3,), (3,), (3,))])
 def addcmul(xp, x, tensor1, tensor2, *, value: float = 1):
-    """x + value tensor1 tensor2."""
+    """x + value tensor1 tensor2.
+
+    >>> import lucid
+    >>> lucid.addcmul(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]), lucid.tensor([2.0, 2.0]), value=0.5)
+    tensor([4., 6.])
+    """
     return like(x + _times(tensor1 * tensor2, value), x)
 
 
@@ -196,7 +258,12 @@ addcmul.grad(x=lambda F, g: g, tensor1=lambda F, g, tensor2, value: _times(g, va
 @op(dtype="promote", pointwise=True, method=True, inplace=True, amp="promote",
     samples=[Sample((3, 4), (4,), A((3, 1), low=0.5, high=2.0), value=0.5, complex=True)])
 def addcdiv(xp, x, tensor1, tensor2, *, value: float = 1):
-    """x + value tensor1 / tensor2, of floating inputs."""
+    """x + value tensor1 / tensor2, of floating inputs. Raises DtypeError for integers.
+
+    >>> import lucid
+    >>> lucid.addcdiv(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]), lucid.tensor([2.0, 8.0]))
+    tensor([2.5, 2.5])
+    """
     if is_integral(x):
         raise DtypeError(f"addcdiv: expected a floating dtype, got {x.dtype.name}; convert with .float()")
     return like(x + _times(tensor1 / tensor2, value), x)
@@ -222,6 +289,10 @@ def atan2(xp, x, y):
     """The angle of the point (y, x) in radians, in [-pi, pi]: atan(x / y) with the quadrant from both signs.
 
     The derivative at the origin is 0.
+
+    >>> import lucid
+    >>> lucid.atan2(lucid.tensor([1.0, 1.0, -1.0]), lucid.tensor([1.0, -1.0, -1.0]))
+    tensor([ 0.7854,  2.3562, -2.3562])
     """
     return xp.arctan2(x, y)
 
@@ -232,7 +303,12 @@ atan2.grad(x=lambda F, g, x, y: g * _over_square(F, y, x), y=lambda F, g, x, y: 
 @op(ufunc="hypot", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(_POSITIVE, (4,))], reference="numpy:hypot")
 def hypot(xp, x, y):
-    """sqrt(x^2 + y^2) without overflow in between."""
+    """sqrt(x^2 + y^2) without overflow in between.
+
+    >>> import lucid
+    >>> lucid.hypot(lucid.tensor([3.0, 1e30]), lucid.tensor([4.0, 1e30]))
+    tensor([5.0000e+00, 1.4142e+30])
+    """
     return xp.hypot(x, y)
 
 
@@ -242,7 +318,12 @@ hypot.grad(x=lambda F, g, x, out: g * (x / out), y=lambda F, g, y, out: g * (y /
 @op(ufunc="logaddexp", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:logaddexp")
 def logaddexp(xp, x, y):
-    """log(e^x + e^y) without overflow."""
+    """log(e^x + e^y) without overflow.
+
+    >>> import lucid
+    >>> lucid.logaddexp(lucid.tensor([0.0, 100.0]), lucid.tensor([0.0, 100.0]))    # e^100 overflows float32
+    tensor([  0.6931, 100.6931])
+    """
     return xp.logaddexp(x, y)
 
 
@@ -252,7 +333,12 @@ logaddexp.grad(x=lambda F, g, x, y: g * F.sigmoid(x - y), y=lambda F, g, x, y: g
 @op(ufunc="logaddexp2", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:logaddexp2")
 def logaddexp2(xp, x, y):
-    """log2(2^x + 2^y) without overflow."""
+    """log2(2^x + 2^y) without overflow.
+
+    >>> import lucid
+    >>> lucid.logaddexp2(lucid.tensor([0.0, 3.0]), lucid.tensor([0.0, 3.0]))
+    tensor([1., 4.])
+    """
     return xp.logaddexp2(x, y)
 
 
@@ -263,7 +349,12 @@ logaddexp2.grad(x=lambda F, g, x, y: g * F.sigmoid((x - y) * LN2), y=lambda F, g
 @op(ufunc="copysign", dtype="float", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,), avoid=(0.0,))], reference="numpy:copysign")
 def copysign(xp, x, y):
-    """|x| with the sign bit of y. The derivative at x = 0 is 0."""
+    """|x| with the sign bit of y. The derivative at x = 0 is 0.
+
+    >>> import lucid
+    >>> lucid.copysign(lucid.tensor([1.0, 2.0]), lucid.tensor([-0.0, 1.0]))
+    tensor([-1.,  2.])
+    """
     return xp.copysign(x, y)
 
 
@@ -273,14 +364,26 @@ copysign.grad(x=lambda F, g, x, out: g * F.sgn(x) * F.sgn(out), y=lambda F, g: F
 @composite(method=True, samples=[Sample((3, 4), A((4,), dtype="int64", low=-3, high=4)), Sample((3,), (3,))])
 @named("ldexp")
 def ldexp(F, x, other):
-    """x 2^other."""
+    """x 2^other.
+
+    x, other: shapes that broadcast together, else ShapeError. Integers become the default float.
+
+    >>> import lucid
+    >>> lucid.ldexp(lucid.tensor([1.0, 3.0]), lucid.tensor([4, -1]))
+    tensor([16. ,  1.5])
+    """
     return x * F.exp2(other)
 
 
 @op(ufunc="nextafter", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (3, 4))], reference="numpy:nextafter")
 def nextafter(xp, x, y):
-    """The next number of the dtype after x, towards y. Its derivative to x is 1, and 0 where x = y."""
+    """The next number of the dtype after x, towards y. Its derivative to x is 1, and 0 where x = y.
+
+    >>> import lucid
+    >>> lucid.nextafter(lucid.tensor(1.0), lucid.tensor(2.0)) == 1 + 2.0**-23
+    tensor(True)
+    """
     return xp.nextafter(x, y)
 
 
@@ -294,7 +397,12 @@ nextafter.grad(x=lambda F, g, x, y: F.where(F.eq(x, y), 0.0, g), y=lambda F, g: 
     samples=[Sample(A((3, 4), dtype="int64", low=1, high=40), A((4,), dtype="int64", low=1, high=40))],
     reference="numpy:gcd")
 def gcd(xp, x, y):
-    """The greatest common divisor of two integer tensors."""
+    """The greatest common divisor of two integer tensors. Raises DtypeError for other dtypes.
+
+    >>> import lucid
+    >>> lucid.gcd(lucid.tensor([12, 7]), lucid.tensor([18, 21]))
+    tensor([6, 7])
+    """
     return xp.gcd(x, y)
 
 
@@ -302,7 +410,12 @@ def gcd(xp, x, y):
     samples=[Sample(A((3, 4), dtype="int64", low=1, high=40), A((4,), dtype="int64", low=1, high=40))],
     reference="numpy:lcm")
 def lcm(xp, x, y):
-    """The least common multiple of two integer tensors."""
+    """The least common multiple of two integer tensors. Raises DtypeError for other dtypes.
+
+    >>> import lucid
+    >>> lucid.lcm(lucid.tensor([4, 7]), lucid.tensor([6, 3]))
+    tensor([12, 21])
+    """
     return xp.lcm(x, y)
 
 
@@ -312,6 +425,10 @@ def isclose(xp, x, y, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = 
     """Whether |x - y| <= atol + rtol |y|, element by element; equal infinities are close.
 
     equal_nan: whether two NaN are close.
+
+    >>> import lucid
+    >>> lucid.isclose(lucid.tensor([1.0, 1.0]), lucid.tensor([1.000001, 1.1]))
+    tensor([ True, False])
     """
     if is_integral(y):
         x, y = x.astype("float64"), y.astype("float64")
@@ -346,7 +463,12 @@ def _x_log(xp: Any, name: str, x: Any, y: Any) -> Any:
 @op(dtype="float", pointwise=True, method=True, inplace=True, amp="full", samples=[Sample((3, 4), _POSITIVE)],
     reference="scipy.special:xlogy")
 def xlogy(xp, x, y):
-    """x log(y), and 0 where x = 0 (NaN where y is NaN)."""
+    """x log(y), and 0 where x = 0 (NaN where y is NaN).
+
+    >>> import lucid
+    >>> lucid.xlogy(lucid.tensor([0.0, 2.0]), lucid.tensor([0.0, lucid.e]))
+    tensor([0., 2.])
+    """
     return _x_log(xp, "xlogy", x, y)
 
 
@@ -356,7 +478,12 @@ xlogy.grad(x=_log_where, y=lambda F, g, x, y: g * x / y)
 @op(dtype="float", pointwise=True, public=False, amp="full", samples=[Sample((3, 4), _POSITIVE)],
     reference="scipy.special:xlog1py")
 def xlog1py(xp, x, y):
-    """x log(1 + y), and 0 where x = 0 (NaN where y is NaN)."""
+    """x log(1 + y), and 0 where x = 0 (NaN where y is NaN).
+
+    >>> import lucid
+    >>> lucid.special.xlog1py(lucid.tensor([0.0, 2.0]), lucid.tensor([-1.0, 1.0]))
+    tensor([0.    , 1.3863])
+    """
     return _x_log(xp, "xlog1py", x, y)
 
 

@@ -12,7 +12,8 @@ from math import prod
 from typing import Any
 
 from ..errors import DtypeError, ShapeError
-from .common import Shape, is_low
+from .bounds import clamped, in_range
+from .common import Shape, is_low, need_order
 from .conv import Pairs, pad_spatial, window_slices
 from .registry import A, Sample, op
 
@@ -108,6 +109,7 @@ def max_pool(xp, x, kernel: tuple, stride: tuple, padding: tuple, dilation: tupl
     x: [..., *sizes]. Returns out [..., *sizes'] and window (the cell's number in the window, row by row). The
     padding never wins; the first of equal elements does; a window that holds NaN gives NaN.
     """
+    need_order("max_pool", x)
     n = len(kernel)
     size = x.shape[x.ndim - n :]
     count = pooled_size("max_pool", size, kernel, stride, padding, dilation, ceil_mode)
@@ -444,13 +446,25 @@ def max_unpool(xp, x, index, size: tuple):
     lead = x.shape[: x.ndim - n]
     out = xp.zeros((prod(lead), prod(size)), x.dtype)
     index = index.reshape(prod(lead), -1)
-    if xp.__name__ == "numpy" and index.size and not 0 <= index.min() <= index.max() < prod(size):
-        raise ShapeError(
-            f"max_unpool: an index lies outside the output size {size} (found {index.min()} to "
-            f"{index.max()}); "
+    index = in_range(
+        xp,
+        index,
+        0,
+        prod(size),
+        lambda bad: ShapeError(
+            f"max_unpool: an index lies outside the output size {size} (found {bad}); "
             "give the output_size of the pooled input"
-        )
-    out[xp.arange(prod(lead))[:, None], index] = x.reshape(index.shape)
+        ),
+    )
+    if xp.__name__ == "numpy":
+        out[xp.arange(prod(lead))[:, None], index] = x.reshape(index.shape)
+        return out.reshape(*lead, *size)
+    # On a GPU no write is the last: which one it is, is found out first.
+    places = (xp.arange(prod(lead))[:, None] * prod(size) + index).reshape(-1)
+    last = xp.full(out.size, -1, "int64")
+    xp.maximum.at(last, places, xp.arange(places.size))
+    if places.size:
+        out = xp.where(last < 0, x.dtype.type(0), x.reshape(-1)[last])
     return out.reshape(*lead, *size)
 
 
@@ -460,7 +474,8 @@ def max_unpool_pick(xp, x, index, n: int):
 
     The derivative of `max_unpool`.
     """
-    rows = index.reshape(prod(index.shape[: index.ndim - n]), -1)
+    size = prod(x.shape[x.ndim - n :])
+    rows = clamped(xp, index.reshape(prod(index.shape[: index.ndim - n]), -1), 0, size)
     return x.reshape(rows.shape[0], -1)[xp.arange(rows.shape[0])[:, None], rows].reshape(index.shape)
 
 

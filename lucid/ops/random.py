@@ -1,7 +1,10 @@
-"""Dropout. The mask is drawn outside and comes in as a tensor, so a call can be replayed and fused."""
+"""Dropout. The mask comes in as a tensor, or as the place in a generator's stream from which it is computed
+in each pass: either way a call can be replayed and fused.
+"""
 
 from __future__ import annotations
 
+from ..storage.random import stream_mask
 from .pointwise import like
 from .registry import A, Sample, composite, op
 
@@ -21,6 +24,31 @@ def dropout(xp, x, mask, p: float):
 
 
 dropout.grad(x=lambda F, g, mask, p: F.dropout(g, mask, p))
+
+
+_STATE = A(value=[(7 << 40) + 11, (1 << 32) - 1])
+
+
+@op(public=False, diff=(), samples=[Sample(_STATE, 2, (3, 5), 0.75), Sample(_STATE, 0, (), 1.0)])
+def philox_mask(xp, state, skip: int, shape: tuple, keep: float):
+    """bool of `shape`, True with probability `keep`.
+
+    `Generator.bernoulli_mask` at `skip` blocks past `state`: uint64 [2], seed and offset, as `Generator.draw`
+    gives it.
+    """
+    return stream_mask(xp, state.astype("uint64", copy=False), skip, shape, keep)
+
+
+@op(public=False, pointwise=True, broadcast=False, samples=[Sample((3, 4), _STATE, 2, 0.25)])
+def seeded_dropout(xp, x, state, skip: int, p: float):
+    """`dropout` with the mask `philox_mask(state, skip, x.shape, 1 - p)`, which nothing stores.
+
+    Its derivative computes the mask again: 16 bytes are kept for it, which all draws of a seed share.
+    """
+    return dropout.forward(xp, x, philox_mask.forward(xp, state, skip, x.shape, 1.0 - p), p)
+
+
+seeded_dropout.grad(x=lambda F, g, state, skip, p: F.seeded_dropout(g, state, skip, p))
 
 
 @composite(public=False, samples=[Sample((3, 4), _MASK, 0.25)])

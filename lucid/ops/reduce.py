@@ -16,10 +16,12 @@ from .common import (
     is_low,
     keep_shape,
     named,
+    need_order,
     normalize_dim,
     normalize_dims,
 )
 from .registry import A, Sample, composite, op
+from .rows import sum_rows
 
 # ---- shared by forwards (raw arrays) and by formulas (F) ----
 
@@ -126,14 +128,30 @@ def _extremum_grad(F, g, x, out, dim, x_shape):
 @op(method=True, samples=_DIM_SAMPLES,
     reference=lambda x, dim=None, keepdim=False: x.max(dim, keepdims=keepdim))
 def amax(xp, x, dim: Dim = None, keepdim: bool = False):
-    """Largest element over `dim` (an int, a tuple, or None for all). Ties share the gradient evenly."""
+    """Largest element over `dim` (an int, a tuple, or None for all). Ties share the gradient evenly.
+
+    NaN wins. Raises IndexRangeError where there is no element to choose.
+
+    >>> import lucid
+    >>> lucid.amax(lucid.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([5., 3.])
+    """
+    need_order("amax", x)
     return x.max(axis=_full_dims("amax", x, dim), keepdims=keepdim)
 
 
 @op(method=True, samples=_DIM_SAMPLES,
     reference=lambda x, dim=None, keepdim=False: x.min(dim, keepdims=keepdim))
 def amin(xp, x, dim: Dim = None, keepdim: bool = False):
-    """Smallest element over `dim` (an int, a tuple, or None for all). Ties share the gradient evenly."""
+    """Smallest element over `dim` (an int, a tuple, or None for all). Ties share the gradient evenly.
+
+    NaN wins. Raises IndexRangeError where there is no element to choose.
+
+    >>> import lucid
+    >>> lucid.amin(lucid.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([1., 2.])
+    """
+    need_order("amin", x)
     return x.min(axis=_full_dims("amin", x, dim), keepdims=keepdim)
 
 
@@ -142,6 +160,7 @@ amin.grad(x=lambda F, g, x, out, dim, x_shape: _extremum_grad(F, g, x, out, dim,
 
 
 def _arg(name: str, xp: Any, x: Any, dim: int | None, keepdim: bool) -> Any:
+    need_order(name, x)
     if dim is None:
         if not x.size:
             raise IndexRangeError(f"{name}: expected at least one element, got shape {tuple(x.shape)}")
@@ -158,7 +177,14 @@ def _arg(name: str, xp: Any, x: Any, dim: int | None, keepdim: bool) -> Any:
                                    Sample((3, 4), dim=0, keepdim=True)],
     reference=lambda x, dim=None, keepdim=False: x.argmax(dim, keepdims=keepdim))
 def argmax(xp, x, dim: int | None = None, keepdim: bool = False):
-    """Position (int64) of the largest element along `dim`, or of all. The first one among ties."""
+    """Position (int64) of the largest element along `dim`, or in the flattened x. The first one among ties.
+
+    Raises IndexRangeError where there is no element to choose.
+
+    >>> import lucid
+    >>> lucid.argmax(lucid.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([1, 0])
+    """
     return _arg("argmax", xp, x, dim, keepdim)
 
 
@@ -166,7 +192,14 @@ def argmax(xp, x, dim: int | None = None, keepdim: bool = False):
                                    Sample((3, 4), dim=0, keepdim=True)],
     reference=lambda x, dim=None, keepdim=False: x.argmin(dim, keepdims=keepdim))
 def argmin(xp, x, dim: int | None = None, keepdim: bool = False):
-    """Position (int64) of the smallest element along `dim`, or of all. The first one among ties."""
+    """Position (int64) of the smallest element along `dim`, or in the flattened x. The first one among ties.
+
+    Raises IndexRangeError where there is no element to choose.
+
+    >>> import lucid
+    >>> lucid.argmin(lucid.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([0, 1])
+    """
     return _arg("argmin", xp, x, dim, keepdim)
 
 
@@ -276,6 +309,10 @@ def logsumexp(xp, x, dim: Dim, keepdim: bool = False):
     """log(sum(exp(x))) over `dim`, computed as m + log(sum(exp(x - m))) with m the largest element.
 
     A row of -inf gives -inf, with gradient 0. An empty row gives -inf.
+
+    >>> import lucid
+    >>> lucid.logsumexp(lucid.tensor([[0.0, 0.0], [100.0, 100.0]]), dim=1)    # e^100 overflows float32
+    tensor([  0.6931, 100.6931])
     """
     dims = normalize_dims("logsumexp", dim, x.ndim)
     y = wide(x)
@@ -400,28 +437,50 @@ def _test(name: str, xp: Any, x: Any, dim: Dim, keepdim: bool) -> Any:
 @op(name="all", method=True, diff=(), samples=[Sample((3, 4), dim=1), Sample(A(value=[1.0, 0.0]))],
     reference=lambda x, dim=None, keepdim=False: x.all(axis=dim, keepdims=keepdim))
 def all_(xp, x, dim: Dim = None, keepdim: bool = False):
-    """Whether every element over `dim` is nonzero. bool (uint8 for uint8 input)."""
+    """Whether every element over `dim` is nonzero. bool (uint8 for uint8 input).
+
+    >>> import lucid
+    >>> lucid.all(lucid.tensor([[True, True], [True, False]]), dim=1)
+    tensor([ True, False])
+    """
     return _test("all", xp, x, dim, keepdim)
 
 
 @op(name="any", method=True, diff=(), samples=[Sample((3, 4), dim=1), Sample(A(value=[0.0, 0.0]))],
     reference=lambda x, dim=None, keepdim=False: x.any(axis=dim, keepdims=keepdim))
 def any_(xp, x, dim: Dim = None, keepdim: bool = False):
-    """Whether some element over `dim` is nonzero. bool (uint8 for uint8 input)."""
+    """Whether some element over `dim` is nonzero. bool (uint8 for uint8 input).
+
+    >>> import lucid
+    >>> lucid.any(lucid.tensor([[False, False], [True, False]]), dim=1)
+    tensor([False,  True])
+    """
     return _test("any", xp, x, dim, keepdim)
 
 
 @op(method=True, diff=(), samples=[Sample(A(value=[[1.0, 0.0], [2.0, 3.0]]), dim=1), Sample((2, 3))],
     reference=lambda x, dim=None: (x != 0).sum(axis=dim))
 def count_nonzero(xp, x, dim: Dim = None):
-    """Number of nonzero elements over `dim`, int64."""
+    """Number of nonzero elements over `dim`, int64.
+
+    >>> import lucid
+    >>> lucid.count_nonzero(lucid.tensor([[0, 1], [2, 3]]), dim=1)
+    tensor([1, 2])
+    """
     dims = normalize_dims("count_nonzero", dim, x.ndim)
     return xp.asarray(xp.sum(x != 0, axis=dims or None)).astype("int64")
 
 
 @composite(method=True, samples=[Sample((3, 4)), Sample((3, 3))], reference="numpy:trace")
 def trace(F, x):
-    """Sum of the main diagonal of a matrix. x: [n, m]."""
+    """Sum of the main diagonal of a matrix.
+
+    x: [n, m], else ShapeError. Returns a 0-d tensor.
+
+    >>> import lucid
+    >>> lucid.trace(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(5.)
+    """
     check_tensors("trace", x=x)
     if x.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, got shape {tuple(x.shape)}")
@@ -438,7 +497,14 @@ def bincount(xp, x, weights=None, minlength: int = 0):
     """Number of times that each value 0, 1, 2, ... stands in `x`, or the sum of its `weights`.
 
     x: [n], nonnegative integers. Returns [max(max(x) + 1, minlength)]; int64, or float64 with weights
-    (float32 for float32 weights).
+    (float32 for float32 weights). Raises ShapeError for another shape or dtype, IndexRangeError for a
+    negative value.
+
+    >>> import lucid
+    >>> lucid.bincount(lucid.tensor([0, 1, 1, 3]))
+    tensor([1, 2, 0, 1])
+    >>> lucid.bincount(lucid.tensor([0, 1, 1]), weights=lucid.tensor([0.5, 1.0, 2.0]))
+    tensor([0.5, 3. ])
     """
     if x.ndim != 1 or x.dtype.kind not in "ui":
         raise ShapeError(f"bincount: expected a 1-d tensor of integers, got {x.dtype.name}{list(x.shape)}")
@@ -448,7 +514,12 @@ def bincount(xp, x, weights=None, minlength: int = 0):
         return xp.bincount(x.astype("int64"), minlength=minlength).astype("int64")
     if weights.shape != x.shape:
         raise ShapeError(f"bincount: expected weights of shape {tuple(x.shape)}, got {tuple(weights.shape)}")
-    out = xp.bincount(x.astype("int64"), weights=weights.astype("float64"), minlength=minlength)
+    index, weights_ = x.astype("int64"), weights.astype("float64")
+    if xp.__name__ == "numpy":
+        out = xp.bincount(index, weights=weights_, minlength=minlength)
+    else:    # CuPy's adds by atomics, in any order
+        size = max(int(x.max()) + 1 if x.size else 0, minlength)
+        out = sum_rows(xp, size, index, weights_.reshape(-1, 1)).reshape(-1)
     return out.astype("float32" if weights.dtype == "float32" else "float64")
 
 
@@ -458,10 +529,16 @@ def bincount(xp, x, weights=None, minlength: int = 0):
 def histc(xp, x, bins: int = 100, min: float = 0.0, max: float = 0.0):
     """Number of elements in each of `bins` equal cells of [min, max] (x's range when both are 0).
 
-    Elements outside and NaN are not counted; max belongs to the last cell.
+    The counts have x's dtype. Elements outside and NaN are not counted; max belongs to the last cell. Raises
+    ShapeError for bins < 1 and for a range that is not finite or has min > max.
+
+    >>> import lucid
+    >>> lucid.histc(lucid.tensor([0.0, 1.0, 1.5, 4.0]), bins=4)
+    tensor([1., 2., 0., 1.])
     """
     if bins <= 0:
         raise ShapeError(f"histc: expected bins of at least 1, got {bins}")
+    need_order("histc", x)
     x = wide(x)
     flat, dtype = x.reshape(-1), x.dtype
     if min == max == 0 and flat.size:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np  # for the CPU paths alone
 
 from ..errors import ShapeError
+from ..kernel.products import matmul_of
 from .common import is_low
 from .pointwise import wide
 from .registry import A, Sample, op
@@ -101,10 +102,10 @@ def lstm(xp, gx, h0, c0, w_hh, mask=None, reverse: bool = False):
     size = width // 4
     out, cells = xp.empty((steps, n, size), gx.dtype), xp.empty((steps, n, size), gx.dtype)
     acts = xp.empty(gx.shape, gx.dtype)
-    h, c, w = h0, c0, w_hh.T
+    h, c, w, mm = h0, c0, w_hh.T, matmul_of(xp)
     for t in _order(steps, reverse):
         a = acts[t]
-        xp.add(h @ w, gx[t], out=a)
+        xp.add(mm(h, w), gx[t], out=a)
         _sigmoid_(xp, a[:, : 2 * size])
         _sigmoid_(xp, a[:, 3 * size :])
         g = a[:, 2 * size : 3 * size]
@@ -183,9 +184,9 @@ def gru(xp, gx, h0, w_hh, b_hh=None, mask=None, reverse: bool = False):
     size = width // 3
     # The fourth part is w_n h + b_n.
     out, acts = xp.empty((steps, n, size), gx.dtype), xp.empty((steps, n, 4 * size), gx.dtype)
-    h, w = h0, w_hh.T
+    h, w, mm = h0, w_hh.T, matmul_of(xp)
     for t in _order(steps, reverse):
-        a, hw = acts[t], h @ w
+        a, hw = acts[t], mm(h, w)
         if b_hh is not None:
             hw += b_hh
         rz = xp.add(gx[t][:, : 2 * size], hw[:, : 2 * size], out=a[:, : 2 * size])
@@ -261,8 +262,9 @@ def elman(xp, gx, h0, w_hh, mask=None, reverse: bool = False, relu: bool = False
     _check("rnn", gx, h0, w_hh, 1)
     dtype, gx, h0, w_hh = gx.dtype, wide(gx), wide(h0), wide(w_hh)
     out, h, w = xp.empty(gx.shape, gx.dtype), h0, w_hh.T
+    mm = matmul_of(xp)
     for t in _order(gx.shape[0], reverse):
-        new = xp.add(h @ w, gx[t], out=out[t])
+        new = xp.add(mm(h, w), gx[t], out=out[t])
         if relu:
             xp.maximum(new, 0, out=new)
         else:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np  # for references only: forwards use xp
 
-from ..errors import DtypeError
-from .common import is_low, normalize_dim
+from .common import is_low, need_order, normalize_dim
 from .reduce import wide
 from .registry import A, Sample, op
 
@@ -152,6 +151,7 @@ cumprod.grad(x=_cumprod_grad)
 
 
 def _running_extremum(name: str, xp: Any, x: Any, dim: int, ufunc: str) -> tuple[Any, Any]:
+    need_order(name, x)
     dim = normalize_dim(name, dim, x.ndim)
     if not x.ndim:
         return x.copy(), xp.zeros((), "int64")
@@ -195,16 +195,40 @@ cummin.grad(x=lambda F, g, indices, dim, x_shape: F.scatter_sum(g, indices, dim,
 
 
 def _log_sum_reference(x: Any, dim: int) -> Any:
+    if x.dtype.kind == "c":
+        return np.log(np.cumsum(np.exp(x), dim))
     return np.logaddexp.accumulate(x, dim) if x.ndim else x
 
 
-@op(method=True, dtype="float", amp="full", reference=_log_sum_reference, samples=[
-    Sample((3, 5), dim=1), Sample(A(value=[-1e3, 0.0, 1e3, 1e3 + 1.0]), dim=0), Sample((), dim=0)])
+def _complex_log_add(xp: Any, a: Any, b: Any) -> Any:
+    # max + log(1 + exp(min - max)), ordered by real part. log(1 + z) from its parts: CuPy has no log1p of
+    # complex numbers: log |1 + z|^2 = log1p(re (2 + re) + im^2).
+    larger = a.real >= b.real
+    high, low = xp.where(larger, a, b), xp.where(larger, b, a)
+    nothing = low.real == -xp.inf
+    z = xp.exp(xp.where(nothing, xp.zeros_like(low), low) - xp.where(nothing, xp.zeros_like(high), high))
+    out = xp.empty(z.shape, z.dtype)
+    out.real = high.real + 0.5 * xp.log1p(z.real * (2.0 + z.real) + z.imag * z.imag)
+    out.imag = high.imag + xp.arctan2(z.imag, 1.0 + z.real)
+    return xp.where(nothing, high, out)
+
+
+@op(method=True, dtype="float", amp="full", holomorphic=True, reference=_log_sum_reference, samples=[
+    Sample((3, 5), dim=1, complex=True), Sample(A(value=[-1e3, 0.0, 1e3, 1e3 + 1.0]), dim=0),
+    Sample((), dim=0)])
 def logcumsumexp(xp, x, dim: int):
-    """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0."""
+    """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0.
+
+    The logarithm of complex sums is one of many: its imaginary part runs on from that of the largest x.
+    Returns x's shape.
+
+    >>> import lucid
+    >>> lucid.logcumsumexp(lucid.tensor([0.0, 0.0, 0.0]), dim=0)    # log 1, log 2, log 3
+    tensor([0.    , 0.6931, 1.0986])
+    """
     dim = normalize_dim("logcumsumexp", dim, x.ndim)
     if x.dtype.kind == "c":
-        raise DtypeError(f"logcumsumexp: expected a real tensor, got {x.dtype.name}")
+        return scanned(x, dim, lambda a, b: _complex_log_add(xp, a, b))
 
     def log_add(a: Any, b: Any) -> Any:
         # Equal operands have no gap, also when both are infinite.
@@ -218,7 +242,7 @@ def _logcumsumexp_grad(F, g, x, out, dim):
     # S[i] = sum over k >= i of g[k] exp(out[i] - out[k]) = g[i] + exp(out[i] - out[i+1]) S[i+1].
     # Each factor is at most 1.
     # -inf is replaced by a number so low that exp() of every difference is what the limit is, but never NaN.
-    out = F.masked_fill(out, F.eq(out, float("-inf")), _lowest(out.dtype))
+    out = F.masked_fill(out, F.eq(F.real(out), float("-inf")), _lowest(out.dtype))
     # The last difference has no successor: two shifts put a 0 there.
     gap = F.shift(F.shift(out - F.shift(out, dim, -1), dim, 1), dim, -1)
     tail = F.linear_scan(g, F.exp(gap), dim, True)
@@ -227,7 +251,7 @@ def _logcumsumexp_grad(F, g, x, out, dim):
 
 def _lowest(dtype: Any) -> float:
     # Half of the lowest number: the difference of two such stays finite.
-    return -3e4 if dtype == "float16" else -1e38 if dtype.itemsize < 8 else -1e307
+    return -3e4 if dtype == "float16" else -1e38 if dtype.itemsize < 8 or dtype == "complex64" else -1e307
 
 
 logcumsumexp.grad(x=_logcumsumexp_grad)

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..errors import DtypeError
 from .common import named, normalize_dim
-from .index import scatter_source, scatter_target, sum_rows
+from .index import padded_read, scatter_source, scatter_target
 from .reduce import wide
 from .registry import A, Sample, composite, op
+from .rows import sum_rows
 
 _INDEX = A(value=[[0, 2, 2, 0], [1, 0, 1, 1]])
 _REDUCTIONS = ("sum", "mean", "prod", "amax", "amin")
@@ -72,12 +73,7 @@ def _scatter_extreme_grads(F, g, x, dim, index, src, out, include_self, src_shap
     gx = g * of_x if needs[0] else None
     if not needs[1]:
         return gx, None
-    read = F.pick(g, index, dim) * of_src
-    if tuple(read.shape) == tuple(src_shape):
-        return gx, read
-    if not src_shape or not read.shape:
-        return gx, F.reshape(read, src_shape)
-    return gx, F.getitem_pad(read, tuple(map(slice, read.shape)), src_shape)
+    return gx, padded_read(F, F.pick(g, index, dim) * of_src, src_shape)
 
 
 scatter_extreme.grads(("x", "src"), _scatter_extreme_grads)

@@ -1,4 +1,4 @@
-"""Shapes: views, joins, repeats, flips, diagonals and windows."""
+"""Shapes: views, joins, repeats, flips and windows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np  # for references only: forwards use xp
 from ..errors import IndexRangeError, ShapeError
 from .bounds import tally
 from .common import Dim, Shape, normalize_dim, normalize_dims
-from .index import sum_rows
 from .registry import A, Sample, op
+from .rows import sum_rows
 
 # ---- views ----
 
@@ -116,7 +116,14 @@ def squeeze(xp, x, dim: Dim = None):
 
 @op(method=True, view=True, samples=[Sample((3, 4), 1), Sample((), -1)], reference="numpy:expand_dims")
 def unsqueeze(xp, x, dim: int):
-    """`x` with a dimension of size 1 before `dim` (-1: at the end): a view."""
+    """`x` with a dimension of size 1 before `dim` (-1: at the end): a view.
+
+    dim: in [-ndim - 1, ndim].
+
+    >>> import lucid
+    >>> lucid.unsqueeze(lucid.tensor([1, 2, 3]), 1).shape
+    (3, 1)
+    """
     if not -x.ndim - 1 <= dim <= x.ndim:
         raise IndexRangeError(f"unsqueeze: dim must lie in [{-x.ndim - 1}, {x.ndim}] for a tensor of "
                               f"{x.ndim} dimensions, got {dim}")
@@ -133,7 +140,14 @@ unsqueeze.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
                                                    dim)
     if length else x[:0])
 def narrow(xp, x, dim: int, start: int, length: int):
-    """`x[start:start + length]` along `dim`: a view."""
+    """`x[start:start + length]` along `dim`: a view.
+
+    start may be negative. Raises IndexRangeError for a part that lies outside.
+
+    >>> import lucid
+    >>> lucid.narrow(lucid.tensor([0, 1, 2, 3, 4]), 0, 1, 3)
+    tensor([1, 2, 3])
+    """
     if not x.ndim:
         raise ShapeError("narrow: expected at least 1 dimension, got a 0-d tensor")
     dim = normalize_dim("narrow", dim, x.ndim)
@@ -173,115 +187,18 @@ def select_index(x_shape: Shape, dim: int, index: int) -> tuple[Any, ...]:
 @op(method=True, view=True, samples=[Sample((3, 4), 1, -1), Sample((3,), 0, 2)],
     reference=lambda x, dim, index: x.take(index, dim))
 def select(xp, x, dim: int, index: int):
-    """`x` at one position along `dim`, without that dimension: a view."""
+    """`x` at one position along `dim`, without that dimension: a view.
+
+    index may be negative; out of range it raises IndexRangeError.
+
+    >>> import lucid
+    >>> lucid.select(lucid.tensor([[1, 2], [3, 4]]), 1, -1)
+    tensor([2, 4])
+    """
     return x[select_index(x.shape, dim, index)]
 
 
 select.grad(x=lambda F, g, x_shape, dim, index: F.getitem_pad(g, select_index(x_shape, dim, index), x_shape))
-
-# ---- diagonals ----
-
-
-def _two_dims(name: str, ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
-    first, second = normalize_dim(name, dim1, ndim), normalize_dim(name, dim2, ndim)
-    if first == second or ndim < 2:
-        raise ShapeError(f"{name}: expected two different dimensions, got dim1={dim1} and dim2={dim2} for a "
-                         f"tensor of {ndim} dimensions")
-    return first, second
-
-
-def _diagonal_view(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
-    dim1, dim2 = _two_dims("diagonal", x.ndim, dim1, dim2)
-    x = xp.moveaxis(x, (dim1, dim2), (-2, -1))
-    x = x[..., max(-offset, 0):, max(offset, 0):]
-    n = min(x.shape[-2:])
-    return strided(xp, x, (*x.shape[:-2], n), (*x.strides[:-2], x.strides[-2] + x.strides[-1]))
-
-
-_DIAGONAL_SAMPLES = [Sample((3, 4)), Sample((3, 4), offset=1), Sample((2, 3, 4), offset=-1, dim1=0, dim2=2),
-                     Sample((3, 3), offset=5)]
-
-
-@op(method=True, view=True, samples=_DIAGONAL_SAMPLES,
-    reference=lambda x, offset=0, dim1=0, dim2=1: x.diagonal(offset, dim1, dim2))
-def diagonal(xp, x, offset: int = 0, dim1: int = 0, dim2: int = 1):
-    """The diagonals of the matrices in `dim1` and `dim2`, as the last dimension: a view."""
-    return _diagonal_view(xp, x, offset, dim1, dim2)
-
-
-@op(public=False, samples=[Sample((3,), (3, 4)), Sample((3, 2), (3, 3, 4), offset=-1, dim1=0, dim2=2)])
-def diagonal_pad(xp, src, shape: tuple, offset: int = 0, dim1: int = 0, dim2: int = 1):
-    """Zeros of `shape` with `src` on the diagonals: the gradient of `diagonal`."""
-    out = xp.zeros(shape, src.dtype)
-    _diagonal_view(xp, out, offset, dim1, dim2)[...] = src
-    return out
-
-
-diagonal.grad(x=lambda F, g, x_shape, offset, dim1, dim2: F.diagonal_pad(g, x_shape, offset, dim1, dim2))
-diagonal_pad.grad(src=lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2))
-
-
-@op(method=True, samples=[Sample((3,)), Sample((2, 3), offset=1), Sample((2, 3), offset=-1, dim1=0, dim2=2)])
-def diag_embed(xp, x, offset: int = 0, dim1: int = -2, dim2: int = -1):
-    """Matrices in `dim1` and `dim2` with the last dimension of `x` on their diagonals and zeros elsewhere."""
-    if not x.ndim:
-        raise ShapeError("diag_embed: expected at least 1 dimension, got a 0-d tensor")
-    dim1, dim2 = _two_dims("diag_embed", x.ndim + 1, dim1, dim2)
-    n = x.shape[-1] + abs(offset)
-    shape = list(x.shape[:-1])
-    for d in sorted((dim1, dim2)):
-        shape.insert(d, n)
-    out = xp.zeros(shape, x.dtype)
-    _diagonal_view(xp, out, offset, dim1, dim2)[...] = x
-    return out
-
-
-diag_embed.grad(x=lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2))
-
-
-@op(method=True, samples=[Sample((3, 4), (3,)), Sample((3, 3, 4), (3, 2), offset=-1, dim1=0, dim2=2)])
-def diagonal_scatter(xp, x, src, offset: int = 0, dim1: int = 0, dim2: int = 1):
-    """`x` with `src` on the diagonals of the matrices in `dim1` and `dim2`."""
-    out = x.copy()
-    place = _diagonal_view(xp, out, offset, dim1, dim2)
-    if place.shape != src.shape:
-        raise ShapeError(f"diagonal_scatter: expected src of the diagonal's shape {tuple(place.shape)}, got "
-                         f"{tuple(src.shape)}")
-    place[...] = src
-    return out
-
-
-diagonal_scatter.grad(
-    x=lambda F, g, offset, dim1, dim2: F.diagonal_scatter(
-        g, F.zeros_like(F.diagonal(g, offset, dim1, dim2)), offset, dim1, dim2),
-    src=lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2))
-
-
-def _triangle(name: str, xp: Any, x: Any, diagonal: int) -> Any:
-    if x.ndim < 2:
-        raise ShapeError(f"{name}: expected at least 2 dimensions, got shape {tuple(x.shape)}")
-    rows, columns = xp.arange(x.shape[-2])[:, None], xp.arange(x.shape[-1])
-    inside = columns - rows <= diagonal if name == "tril" else columns - rows >= diagonal
-    return xp.where(inside, x, xp.zeros((), x.dtype))
-
-
-_TRIANGLES = [Sample((3, 4)), Sample((2, 4, 3), -1), Sample((3, 3), 1)]
-
-
-@op(method=True, inplace=True, samples=_TRIANGLES, reference="numpy:tril")
-def tril(xp, x, diagonal: int = 0):
-    """The part of each matrix in the last two dimensions on and below its diagonal, zeros above."""
-    return _triangle("tril", xp, x, diagonal)
-
-
-@op(method=True, inplace=True, samples=_TRIANGLES, reference="numpy:triu")
-def triu(xp, x, diagonal: int = 0):
-    """The part of each matrix in the last two dimensions on and above its diagonal, zeros below."""
-    return _triangle("triu", xp, x, diagonal)
-
-
-tril.grad(x=lambda F, g, diagonal: F.tril(g, diagonal))
-triu.grad(x=lambda F, g, diagonal: F.triu(g, diagonal))
 
 # ---- several views at once ----
 
@@ -447,7 +364,16 @@ def _window_shape(x: Any, dim: int, size: int, step: int) -> tuple[int, int]:
 @op(public=False, method="unfold", view=True, samples=[Sample((7,), 0, 3, 2), Sample((2, 6), 1, 2, 1),
                                                        Sample((), 0, 1, 1)])
 def unfold_windows(xp, x, dimension: int, size: int, step: int):
-    """Windows of `size` elements, `step` apart, along `dimension`: a view, windows in the last dim."""
+    """Windows of `size` elements, `step` apart, along `dimension`: a view, windows in the last dim.
+
+    x: [..., n, ...]. Returns [..., (n - size) // step + 1, ..., size]. Raises ShapeError for a size above n
+    or a step below 1.
+
+    >>> import lucid
+    >>> lucid.tensor([0, 1, 2, 3, 4]).unfold(0, 3, 2)
+    tensor([[0, 1, 2],
+            [2, 3, 4]])
+    """
     dim, n = _window_shape(x, dimension, size, step)
     if not x.ndim:
         return x.reshape(1)[:size]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np  # for references only: forwards use xp
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
-from .common import is_low, normalize_dim
+from .common import is_low, need_order, normalize_dim
 from .reduce import one_dim, pick_along, select_back
 from .registry import A, Sample, op
 from .scan import part, running
@@ -196,9 +196,11 @@ def searchsorted(xp, sequence, values, right: bool = False):
 
     sequence: [n], or [..., n] beside values [..., m] with the same leading sizes. right: behind equals.
     """
-    if sequence.ndim != 1 and sequence.shape[:-1] != values.shape[:-1]:
+    if not sequence.ndim or sequence.ndim != 1 and sequence.shape[:-1] != values.shape[:-1]:
         raise ShapeError("searchsorted: expected a 1-d sequence or the same sizes but for the last "
                          f"dimension, got {tuple(sequence.shape)} and {tuple(values.shape)}")
+    need_order("searchsorted", sequence)
+    need_order("searchsorted", values)
     dtype = xp.result_type(wide_key(sequence), wide_key(values))
     sequence, values = sequence.astype(dtype), values.astype(dtype)
     n = sequence.shape[-1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import rules
-from .optimizer import Elementwise, Params, in_range
+from .elementwise import Elementwise
+from .optimizer import Params, in_range
 
 _Rule = tuple[Any, tuple[float, ...], tuple[Any, ...], float]
 
@@ -14,7 +15,14 @@ class RMSprop(Elementwise):
     """v = alpha v + (1 - alpha) g^2; p -= lr g / (sqrt(v) + eps) (Tieleman and Hinton 2012).
 
     centered: the variance about the running mean in place of v; momentum: on the scaled gradient (Graves
-    2013).
+    2013, arXiv:1308.0850). Raises ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.RMSprop([w], lr=0.01)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9, -1.9], requires_grad=True)
     """
 
     def __init__(
@@ -26,8 +34,10 @@ class RMSprop(Elementwise):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -39,6 +49,9 @@ class RMSprop(Elementwise):
                 centered=centered,
                 weight_decay=weight_decay,
                 maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
             ),
         )
 
@@ -72,7 +85,17 @@ class RMSprop(Elementwise):
 
 
 class Adagrad(Elementwise):
-    """total += g^2; p -= lr / (1 + (step - 1) lr_decay) g / (sqrt(total) + eps) (Duchi et al. 2011)."""
+    """total += g^2; p -= lr / (1 + (step - 1) lr_decay) g / (sqrt(total) + eps) (Duchi et al. 2011).
+
+    Raises ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.Adagrad([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9, -1.9], requires_grad=True)
+    """
 
     def __init__(
         self,
@@ -82,8 +105,11 @@ class Adagrad(Elementwise):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -94,6 +120,9 @@ class Adagrad(Elementwise):
                 weight_decay=weight_decay,
                 initial_accumulator_value=initial_accumulator_value,
                 maximize=maximize,
+                foreach=foreach,
+                differentiable=differentiable,
+                fused=fused,
             ),
         )
 
@@ -122,7 +151,17 @@ class Adagrad(Elementwise):
 
 
 class Adadelta(Elementwise):
-    """p -= lr g sqrt(change + eps) / sqrt(v + eps), both running means with factor rho (Zeiler 2012)."""
+    """p -= lr g sqrt(change + eps) / sqrt(v + eps), both running means with factor rho.
+
+    Zeiler 2012, arXiv:1212.5701. Raises ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.Adadelta([w])
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9968, -1.9968], requires_grad=True)
+    """
 
     _spare = 2
 
@@ -133,10 +172,25 @@ class Adadelta(Elementwise):
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
+        foreach: bool | None = None,
         *,
+        capturable: bool = False,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
-        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                rho=rho,
+                eps=eps,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         in_range(

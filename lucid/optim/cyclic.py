@@ -26,12 +26,23 @@ def _check_momentum(name: str, optimizer: Optimizer) -> None:
 
 
 class CyclicLR(LRScheduler):
-    """Up from base_lr to max_lr in step_size_up steps and down in step_size_down, again and again (Smith
-    2017).
+    """Up from base_lr to max_lr in step_size_up steps and down in step_size_down, again and again.
 
-    mode: "triangular"; "triangular2" (the height halves each cycle); "exp_range" (height times gamma^step);
-    or scale_fn of the cycle or the step (scale_mode "cycle", "iterations"). cycle_momentum: the momentum runs
-    from max_momentum to base_momentum and back.
+    Smith 2017, arXiv:1506.01186. mode: "triangular"; "triangular2" (the height halves each cycle);
+    "exp_range" (height times gamma^step); or scale_fn of the cycle or the step (scale_mode "cycle",
+    "iterations"). cycle_momentum: the momentum runs from max_momentum to base_momentum and back. Raises
+    ShapeError for an optimiser without momentum then.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.CyclicLR(
+    ...     optimizer, base_lr=0.0, max_lr=1.0, step_size_up=2, cycle_momentum=False)
+    >>> rates = []
+    >>> for _ in range(6):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [0.0, 0.5, 1.0, 0.5, 0.0, 0.5]
     """
 
     _transient = ("optimizer", "scale_fn")
@@ -99,12 +110,21 @@ class CyclicLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """One rise to max_lr and one long fall: for `total_steps` steps, or epochs * steps_per_epoch (Smith and
-    Topin 2019).
+    """One rise to max_lr and one long fall: for `total_steps` steps, or epochs * steps_per_epoch.
 
-    From max_lr / div_factor up in the first `pct_start` of the steps, down to max_lr / div_factor /
-    final_div_factor at the end; with three_phase down to the start first. anneal_strategy: "cos" or "linear".
-    The momentum moves from max_momentum to base_momentum and back.
+    Smith and Topin 2019, arXiv:1708.07120. From max_lr / div_factor up in the first `pct_start` of the steps,
+    down to max_lr / div_factor / final_div_factor at the end; with three_phase down to the start first.
+    anneal_strategy: "cos" or "linear". The momentum moves from max_momentum to base_momentum and back.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0, momentum=0.9)
+    >>> schedule = lucid.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=5, pct_start=0.5)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(round(schedule.get_last_lr()[0], 3))
+    ...     schedule.step()
+    >>> rates
+    [0.04, 0.76, 0.905, 0.345]
     """
 
     def __init__(

@@ -23,8 +23,20 @@ class LBFGS(Optimizer):
     the closure, which clears the gradients, computes the loss, calls backward and returns the loss. It ends
     early when max |g| <= tolerance_grad, or when loss or step change by less than tolerance_change.
     line_search_fn: None (a step of lr) or "strong_wolfe". One parameter group, real parameters. The loss is
-    read back at each evaluation, which synchronises a GPU.
-    Raises DtypeError without a closure.
+    read back at each evaluation, which synchronises a GPU. Raises DtypeError without a closure. Raises
+    DtypeError without a closure.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.LBFGS([w], line_search_fn="strong_wolfe")
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = ((w - 3) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
+    >>> w
+    tensor([3., 3.], requires_grad=True)
     """
 
     def __init__(

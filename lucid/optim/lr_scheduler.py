@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..errors import CheckpointError, ShapeError
+from ..errors import ShapeError
+from .composed import ChainedScheduler as ChainedScheduler
+from .composed import SequentialLR as SequentialLR
 from .cyclic import CyclicLR as CyclicLR
 from .cyclic import OneCycleLR as OneCycleLR
 from .optimizer import Optimizer
@@ -26,7 +28,18 @@ Lambdas = Callable[[int], float] | Sequence[Callable[[int], float]]
 
 
 class LambdaLR(LRScheduler):
-    """initial_lr * lr_lambda(epoch). lr_lambda: one function, or one per group; not part of the state."""
+    """initial_lr * lr_lambda(epoch). lr_lambda: one function, or one per group; not part of the state.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.25, 0.125]
+    """
 
     _transient = ("optimizer", "lr_lambdas")
 
@@ -39,7 +52,18 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """lr * lr_lambda(epoch) from epoch 1 on."""
+    """lr * lr_lambda(epoch) from epoch 1 on. lr_lambda: one function, or one per group.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.25, 0.125]
+    """
 
     def get_lr(self) -> list[float]:
         if self.last_epoch <= 0:
@@ -48,7 +72,18 @@ class MultiplicativeLR(LambdaLR):
 
 
 class StepLR(LRScheduler):
-    """lr * gamma after every `step_size` epochs."""
+    """lr * gamma after every `step_size` epochs.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -64,7 +99,18 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr * gamma at each of `milestones` (epochs; one named twice counts twice)."""
+    """lr * gamma at each of `milestones` (epochs; one named twice counts twice).
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 3], gamma=0.5)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.5, 0.25]
+    """
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -80,7 +126,20 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """initial_lr * factor before epoch `total_iters`, initial_lr from then on."""
+    """initial_lr * factor before epoch `total_iters`, initial_lr from then on.
+
+    Raises ShapeError for a factor outside (0, 1].
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.5, 1.0, 1.0]
+    """
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3.0, total_iters: int = 5, last_epoch: int = -1
@@ -100,7 +159,20 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """A factor that runs from start_factor to end_factor in `total_iters` epochs: a warm-up."""
+    """initial_lr times a factor that runs from start_factor to end_factor in `total_iters` epochs: a warm-up.
+
+    Raises ShapeError for factors outside [0, 1] or a start at 0.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.75, 1.0, 1.0]
+    """
 
     def __init__(
         self,
@@ -135,7 +207,18 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """lr * gamma after every epoch."""
+    """lr * gamma after every epoch.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.25, 0.125]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -149,7 +232,18 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """initial_lr * (1 - epoch / total_iters)^power, 0 from epoch `total_iters` on."""
+    """initial_lr * (1 - epoch / total_iters)^power, 0 from epoch `total_iters` on.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=2)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.0, 0.0]
+    """
 
     def __init__(
         self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
@@ -169,8 +263,19 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """eta_min + (initial_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2 (Loshchilov and Hutter 2017, without
-    restarts).
+    """eta_min + (initial_lr - eta_min) (1 + cos(pi epoch / T_max)) / 2.
+
+    Loshchilov and Hutter 2017, arXiv:1608.03983, without restarts.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates.append(round(schedule.get_last_lr()[0], 3))
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.854, 0.5, 0.146, 0.0]
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
@@ -200,10 +305,20 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """A cosine from initial_lr to eta_min in T_0 epochs, again in T_0 T_mult, ... (Loshchilov and Hutter
-    2017).
+    """A cosine from initial_lr to eta_min in T_0 epochs, again in T_0 T_mult, ...
 
-    `step(epoch)` takes fractions: `step(epoch + batch / batches)`.
+    Loshchilov and Hutter 2017, arXiv:1608.03983. `step(epoch)` takes fractions: `step(epoch + batch /
+    batches)`. Raises ShapeError for T_0 or T_mult below 1.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 1.0, 0.5]
     """
 
     def __init__(
@@ -245,10 +360,19 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class WarmupCosineLR(LRScheduler):
-    """Linear from 0 to initial_lr in `warmup_steps`, then a cosine to initial_lr * min_factor at
-    `total_steps`.
+    """Linear from 0 to initial_lr in `warmup_steps`, then a cosine to initial_lr * min_factor.
 
-    The first step has initial_lr / warmup_steps: no step is wasted at 0.
+    The end is reached at `total_steps`. The first step has initial_lr / warmup_steps: no step is wasted at 0.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.WarmupCosineLR(optimizer, warmup_steps=2, total_steps=4)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 1.0, 1.0, 0.5, 0.0]
     """
 
     def __init__(
@@ -280,99 +404,37 @@ class WarmupCosineLR(LRScheduler):
 
 
 class WarmupLinearLR(WarmupCosineLR):
-    """Like `WarmupCosineLR`, with a straight line down."""
+    """Like `WarmupCosineLR`, with a straight line down.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.WarmupLinearLR(optimizer, warmup_steps=2, total_steps=4)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates += schedule.get_last_lr()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
 
     def _left(self, done: float) -> float:
         return 1.0 - done
 
 
-class _Composite(LRScheduler):
-    """Schedules in `self.schedulers`, whose states are part of the state."""
-
-    _transient = ("optimizer", "schedulers")
-    schedulers: list[Any]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self.schedulers]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        children = state_dict.get("_schedulers", [])
-        if len(children) != len(self.schedulers):
-            raise CheckpointError(
-                f"{type(self).__name__}.load_state_dict: expected the states of {len(self.schedulers)} "
-                "schedulers, "
-                f"got {len(children)}"
-            )
-        for child, state in zip(self.schedulers, children, strict=True):
-            child.load_state_dict(state)
-        super().load_state_dict({key: value for key, value in state_dict.items() if key != "_schedulers"})
-
-
-class SequentialLR(_Composite):
-    """One schedule after the other: `schedulers[i + 1]` takes over, from its epoch 0, at epoch
-    `milestones[i]`.
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        schedulers: Sequence[LRScheduler],
-        milestones: Sequence[int],
-        last_epoch: int = -1,
-    ) -> None:
-        if len(milestones) != len(schedulers) - 1:
-            raise ShapeError(
-                f"SequentialLR: expected {len(schedulers) - 1} milestones for {len(schedulers)} "
-                f"schedulers, got {len(milestones)}"
-            )
-        if any(s.optimizer is not optimizer for s in schedulers):
-            raise ShapeError("SequentialLR: all schedulers must belong to the optimizer that is given")
-        self.schedulers, self.milestones = list(schedulers), list(milestones)
-        # Each has set the rates when it was made; only the first may have.
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
-        for scheduler in self.schedulers:
-            scheduler.last_epoch -= 1
-        self.optimizer, self.last_epoch = optimizer, last_epoch + 1
-        self.schedulers[0].step()
-        self._last_lr = self.schedulers[0].get_last_lr()
-
-    def step(self, epoch: int | None = None) -> None:
-        self.last_epoch += 1
-        index = bisect_right(self.milestones, self.last_epoch)
-        scheduler = self.schedulers[index]
-        if index and self.milestones[index - 1] == self.last_epoch:
-            scheduler.step(0)
-        else:
-            scheduler.step()
-        self._last_lr = scheduler.get_last_lr()
-
-
-class ChainedScheduler(_Composite):
-    """Several schedules at once: each `step()` steps all of them in order."""
-
-    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
-        if not schedulers:
-            raise ShapeError("ChainedScheduler: expected at least one scheduler")
-        self.optimizer = optimizer or schedulers[0].optimizer
-        if any(s.optimizer is not self.optimizer for s in schedulers):
-            raise ShapeError("ChainedScheduler: all schedulers must belong to one optimizer")
-        self.schedulers = list(schedulers)
-        self._last_lr = self._present()
-
-    def step(self, epoch: int | None = None) -> None:
-        for scheduler in self.schedulers:
-            scheduler.step()
-        self._last_lr = self._present()
-
-
 class ReduceLROnPlateau(LRScheduler):
-    """lr * factor when a metric has not improved for more than `patience` epochs: call `step(metric)` once
-    per epoch.
+    """lr * factor when a metric has not improved for more than `patience` epochs.
 
-    mode: "min" or "max". An improvement is a change by more than `threshold`, relative ("rel") or absolute
-    ("abs"). cooldown: epochs after a reduction that do not count. min_lr: a floor, or one per group;
-    reductions below eps are skipped.
+    Call `step(metric)` once per epoch. mode: "min" or "max". An improvement is a change by more than
+    `threshold`, relative ("rel") or absolute ("abs"). cooldown: epochs after a reduction that do not count.
+    min_lr: a floor, or one per group; reductions below eps are skipped.
+
+    >>> import lucid
+    >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
+    >>> schedule = lucid.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     schedule.step(loss)
+    >>> schedule.get_last_lr()
+    [0.5]
     """
 
     def __init__(

@@ -25,12 +25,20 @@ def _finish(param: Tensor, p: Any) -> None:
 
 
 class Adafactor(Optimizer):
-    """Adam without first moments, whose second moments of a matrix are a row and a column (Shazeer and Stern
-    2018).
+    """Adam without first moments, whose second moments of a matrix are a row and a column.
 
-    A [n, m] parameter has n + m numbers of state. alpha = max(eps2, rms(p)) min(lr, 1 / sqrt(t));
-    u = g / sqrt(v), clipped to rms(u) <= d; p -= alpha u. v decays with 1 - t^beta2_decay.
-    eps: (floor of v; None: the dtype's epsilon, and floor of rms(p)).
+    Shazeer and Stern 2018, arXiv:1804.04235. A [n, m] parameter has n + m numbers of state. alpha = max(eps2,
+    rms(p)) min(lr, 1 / sqrt(t)); u = g / sqrt(v), clipped to rms(u) <= d; p -= alpha u. v decays with 1 -
+    t^beta2_decay. eps: (floor of v; None: the dtype's epsilon, and floor of rms(p)). Raises ShapeError for
+    options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.ones(2, 3, requires_grad=True)
+    >>> optimizer = lucid.optim.Adafactor([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([[0.9, 0.9, 0.9],
+            [0.9, 0.9, 0.9]], requires_grad=True)
     """
 
     def __init__(
@@ -42,11 +50,20 @@ class Adafactor(Optimizer):
         d: float = 1.0,
         weight_decay: float = 0.0,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
     ) -> None:
         super().__init__(
             params,
-            dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, maximize=maximize),
+            dict(
+                lr=lr,
+                beta2_decay=beta2_decay,
+                eps=eps,
+                d=d,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+            ),
         )
 
     def _check_options(self, group: dict[str, Any]) -> None:
@@ -114,13 +131,19 @@ class Adafactor(Optimizer):
 
 
 class Muon(Optimizer):
-    """Momentum whose update is replaced by the nearest semi-orthogonal matrix, by Newton-Schulz steps (Jordan
-    2024).
+    """Momentum whose update is replaced by the nearest semi-orthogonal matrix, by Newton-Schulz steps.
 
-    For the 2-d weights of hidden layers; give biases, embeddings and the output layer to AdamW.
+    Jordan 2024. For the 2-d weights of hidden layers; give biases, embeddings and the output layer to AdamW.
     adjust_lr_fn: "original" scales lr by sqrt(max(1, rows / columns)), "match_rms_adamw" by 0.2
     sqrt(max(rows, columns)) (Liu 2025). The iteration runs in the dtype of the state (float32 or float64),
-    where PyTorch's uses bfloat16.
+    where PyTorch's uses bfloat16. Raises ShapeError for other than 2-d parameters.
+
+    >>> import lucid
+    >>> w = lucid.eye(2, requires_grad=True)
+    >>> optimizer = lucid.optim.Muon([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w.shape
+    (2, 2)
     """
 
     def __init__(

@@ -1,27 +1,18 @@
-"""The base of all optimisers: parameter groups, state, hooks, checkpoints, and the loop that applies an
-update rule.
-
-An optimiser is a pure rule on raw arrays (rules.py) and a few lines that say which state the rule needs and
-which numbers a step gives it. `Elementwise` runs a rule over every parameter, in parts of 2**18 elements:
-scratch memory stays at a few MB whatever the model's size, and the parts stay in the CPU's cache (Adam on 4M
-float32: 6.1 ms against 7.7 in one piece).
-"""
+"""The base of all optimisers: parameter groups, state, hooks and checkpoints."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..autograd.hooks import HookTable, RemovableHandle
 from ..autograd.mode import enable_grad
-from ..errors import CheckpointError, DtypeError, GradError, ShapeError
+from ..errors import CheckpointError, DtypeError, GradError, LucidError, ShapeError
 from ..storage.backend import Backend
-from ..storage.dtype import REAL_OF, float32, is_differentiable
+from ..storage.dtype import float32, is_differentiable
 from ..tensor import Tensor, _wrap
-
-PART = 1 << 18
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
@@ -29,8 +20,20 @@ Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tenso
 class Optimizer:
     """Groups of parameters, each with its options, and a state per parameter.
 
-    params: tensors; or dicts with "params" and options that replace `defaults`; or (name, tensor) pairs.
-    A subclass implements `_step_group(group)`; its updates happen in place, without a graph.
+    params: tensors; or dicts with "params" and options that replace `defaults`; or (name, tensor) pairs. A
+    subclass implements `_step_group(group)`; its updates happen in place, without a graph. Raises DtypeError
+    or ShapeError for what are no parameters.
+
+    PyTorch's options of implementation: fused=None or True lets a kernel step all parameters of a dtype in
+    one launch where there is one (SGD, Adam, AdamW on CUDA), fused=False keeps to one operation after the
+    other. capturable: such a launch can always be captured; LucidError where there is none. foreach changes
+    nothing. differentiable=True raises LucidError.
+
+    >>> import lucid
+    >>> a, b = lucid.nn.Parameter(lucid.zeros(2)), lucid.nn.Parameter(lucid.zeros(3))
+    >>> optimizer = lucid.optim.SGD([{"params": [a]}, {"params": [b], "lr": 1.0}], lr=0.1)
+    >>> [group["lr"] for group in optimizer.param_groups]
+    [0.1, 1.0]
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
@@ -82,6 +85,7 @@ class Optimizer:
         if names is not None:
             complete["param_names"] = names
         self._check_options(complete)
+        self._check_implementation(complete)
         self._known |= seen
         self.param_groups.append(complete)
 
@@ -102,6 +106,23 @@ class Optimizer:
 
     def _check_options(self, group: dict[str, Any]) -> None:
         """Nothing; a subclass raises when an option of the group is out of range."""
+
+    # Whether a kernel makes the step, with all numbers that change in device memory.
+    _captured = False
+
+    def _check_implementation(self, group: dict[str, Any]) -> None:
+        name = type(self).__name__
+        if group.get("differentiable"):
+            raise LucidError(
+                f"{name}: differentiable=True is not supported, a step writes to the parameters without a "
+                "graph; to differentiate through an update, compute it, as in w = w - lr * g with g from "
+                "lucid.autograd.grad(loss, w, create_graph=True)"
+            )
+        if group.get("fused") and group.get("foreach"):
+            raise LucidError(f"{name}: fused and foreach cannot both be True; leave foreach out")
+        if group.get("capturable") and (not self._captured or group.get("fused") is False):
+            cure = "leave fused=False out" if self._captured else "SGD, Adam and AdamW can"
+            raise LucidError(f"{name}: capturable=True, but this step cannot be captured; {cure}")
 
     # ---- gradients and steps ----
 
@@ -127,11 +148,14 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            self._step_group(group)
+        self._step_groups()
         for after in tuple(self._after.values()):
             after(self, (), {"closure": closure})
         return loss
+
+    def _step_groups(self) -> None:
+        for group in self.param_groups:
+            self._step_group(group)
 
     def _step_group(self, group: dict[str, Any]) -> None:
         raise NotImplementedError(f"{type(self).__name__}._step_group")
@@ -225,7 +249,7 @@ class Optimizer:
                 array = value.storage.array
                 if source is not target:
                     array = target.from_numpy(source.to_numpy(array))
-                result[key] = _wrap(array.astype(state_dtype(param), copy=True), target)
+                result[key] = _wrap(array.astype(state_dtype(param), "C", copy=True), target)
             else:
                 result[key] = _copied(value)
         return result
@@ -263,204 +287,6 @@ def in_range(optimizer: str, **checks: tuple[float, bool]) -> None:
     for name, (value, good) in checks.items():
         if not good:
             raise ShapeError(f"{optimizer}: option {name}={value} is out of range; see the class's docstring")
-
-
-class Slot:
-    """One parameter with its raw state, cut into parts, for the loop of `Elementwise`."""
-
-    __slots__ = ("param", "state", "array", "staged", "parts", "low", "complex", "scratch", "names")
-
-    def __init__(
-        self, param: Tensor, state: dict[str, Any], names: Sequence[str | None], scratch: list[Any]
-    ) -> None:
-        self.param, self.state, self.scratch, self.names = param, state, scratch, names
-        array = self.array = param.storage.array
-        self.low = array.dtype.itemsize == 2
-        self.complex = array.dtype in REAL_OF
-        # A parameter that is not contiguous is updated in a contiguous copy.
-        self.staged = None if array.flags.c_contiguous else array.copy("C")
-        own = array if self.staged is None else self.staged
-        flat = [self.flat(own), *(self.flat(state[name].storage.array) if name else None for name in names)]
-        self.parts: list[Any] = []
-        for start in range(0, flat[0].size, PART):
-            stop = min(start + PART, flat[0].size)
-            p, *arrays = [None if array is None else array[start:stop] for array in flat]
-            self.parts.append((start, stop, p, arrays, [s[: stop - start] for s in scratch]))
-
-    def flat(self, array: Any) -> Any:
-        """`array` as one dimension, complex numbers as pairs of reals."""
-        array = array.reshape(-1)
-        if not self.complex:
-            return array
-        return (array if array.flags.c_contiguous else array.copy()).view(REAL_OF[array.dtype])
-
-    def run(
-        self,
-        xp: Any,
-        rule: Callable[..., None],
-        g: Any,
-        decay: Any,
-        maximize: bool,
-        constants: tuple[Any, ...],
-    ) -> None:
-        """Nothing; applies `rule` to every part. decay: the L2 weight added to the gradient, or None."""
-        g = self.flat(g)
-        staged: Any = self.staged
-        if staged is not None:
-            staged[...] = self.array
-        whole = len(self.parts) == 1
-        for start, stop, target, state, (effective, master, *spare) in self.parts:
-            part = g if whole else g[start:stop]
-            p = target
-            if self.low:
-                p = master
-                p[...] = target
-                effective[...] = part
-                part = effective
-            if decay is not None:
-                xp.multiply(p, decay, out=spare[0])
-                (xp.subtract if maximize else xp.add)(spare[0], part, out=effective)
-                part = effective
-            elif maximize:
-                xp.negative(part, out=effective)
-                part = effective
-            rule(xp, p, part, *state, *spare, *constants)
-            if self.low:
-                target[...] = p
-        if staged is not None:
-            self.array[...] = staged
-
-
-class Elementwise(Optimizer):
-    """An optimiser whose rule works element by element.
-
-    A subclass gives: `_names(group)`, the state arrays that its rule takes (None for an absent one);
-    `_spare`, how many scratch arrays; `_rule(group, state)`: the rule, its constants (numbers), its flags
-    (passed as they are), and the L2 decay.
-    """
-
-    _spare = 1
-    # Whether parameters of one group with equal "step" get the same constants.
-    _shared = True
-
-    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        self._slots: dict[int, list[Slot | None]] = {}
-        self._scratch: dict[tuple[Backend, Any], list[Any]] = {}
-        super().__init__(params, defaults)
-
-    def _names(self, group: dict[str, Any]) -> tuple[str | None, ...]:
-        raise NotImplementedError
-
-    def _rule(
-        self, group: dict[str, Any], state: dict[str, Any]
-    ) -> tuple[Any, tuple[float, ...], tuple[Any, ...], float]:
-        raise NotImplementedError
-
-    def _fastest(self, rule: Any, backend: Backend, dtype: Any) -> Any:
-        """A quicker form of `rule` for a backend and dtype; `rule` itself when there is none."""
-        return rule
-
-    def _new_state(self, group: dict[str, Any], param: Tensor) -> dict[str, Any]:
-        """The state before the first step: "step" 0 and an array of zeros per name."""
-        return {"step": 0} | {
-            name: self._filled(param, 0.0) for name in self._names(group) if name is not None
-        }
-
-    @staticmethod
-    def _filled(param: Tensor, value: complex) -> Tensor:
-        backend = param.storage.backend
-        return _wrap(backend.xp.full(param.shape, value, dtype=state_dtype(param)), backend)
-
-    def _scratch_for(self, param: Tensor) -> list[Any]:
-        backend, dtype = param.storage.backend, state_dtype(param)
-        dtype = REAL_OF.get(dtype, dtype)
-        found = self._scratch.get((backend, dtype))
-        size = min(
-            PART, 2 * max(p.storage.array.size for group in self.param_groups for p in group["params"])
-        )
-        if found is None or found[0].size < size:
-            found = self._scratch[backend, dtype] = [
-                backend.xp.empty(size, dtype=dtype) for _ in range(self._spare + 2)
-            ]
-        return found
-
-    def _forget(self) -> None:
-        self._slots.clear()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_slots": {}, "_scratch": {}}
-
-    def _step_group(self, group: dict[str, Any]) -> None:
-        todo = {param.storage.backend for param in group["params"][:1]}
-        done: set[Backend] = set()
-        while todo:
-            device = todo.pop()
-            done.add(device)
-            with guard(device):
-                todo |= self._step_device(group, device) - done
-
-    def _step_device(self, group: dict[str, Any], device: Backend) -> set[Backend]:
-        # Updates the parameters on one device; the other devices that it met.
-        others: set[Backend] = set()
-        params, maximize = group["params"], group["maximize"]
-        slots = self._slots.setdefault(id(group), [])
-        if len(slots) != len(params):
-            slots[:] = [None] * len(params)
-        states, names = self.state, self._names(group)
-        last_step, last_scratch = -1, None
-        for i, param in enumerate(params):
-            grad = param.grad
-            if grad is None:
-                continue
-            slot, storage = slots[i], param.storage
-            if storage.backend is not device:
-                others.add(storage.backend)
-                continue
-            if (
-                slot is None
-                or slot.param is not param
-                or slot.array is not storage.array
-                or states.get(param) is not slot.state
-                or slot.names != names
-            ):
-                slot = slots[i] = self._make_slot(group, param)
-            g = grad.storage.array
-            if g.shape != slot.array.shape:
-                raise ShapeError(
-                    f"{type(self).__name__}: a parameter of shape {param.shape} has a gradient of shape "
-                    f"{g.shape}"
-                )
-            step = slot.state["step"] = slot.state["step"] + 1
-            if step != last_step or slot.scratch is not last_scratch:
-                rule, numbers, flags, decay = self._rule(group, slot.state)
-                dtype = slot.scratch[0].dtype
-                rule = self._fastest(rule, device, dtype)
-                constants, weight = _converted(device, dtype, numbers, decay)
-                constants += flags
-                last_step, last_scratch = (step, slot.scratch) if self._shared else (-1, None)
-            slot.run(device.xp, rule, g, weight, maximize, constants)
-            storage.version += 1
-        return others
-
-    def _make_slot(self, group: dict[str, Any], param: Tensor) -> Slot:
-        state = self.state.get(param)
-        if state is None:
-            state = self.state[param] = self._new_state(group, param)
-        elif any(state.get(name) is None for name in ("step", *self._names(group)) if name is not None):
-            # A checkpoint of other options (momentum switched on since), or of PyTorch's SGD, which counts no
-            # steps.
-            state.update({k: v for k, v in self._new_state(group, param).items() if state.get(k) is None})
-        return Slot(param, state, self._names(group), self._scratch_for(param))
-
-
-def _converted(
-    backend: Backend, dtype: Any, numbers: tuple[float, ...], decay: float
-) -> tuple[tuple[Any, ...], Any]:
-    # 0-d arrays on the CPU: see rules.py.
-    if backend.name != "cpu":
-        return numbers, decay or None
-    array = backend.xp.array
-    return tuple(array(number, dtype) for number in numbers), array(decay, dtype) if decay else None
 
 
 def guard(backend: Backend) -> Any:

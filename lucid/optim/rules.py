@@ -69,6 +69,7 @@ def adam(
     g: Array,
     m: Array,
     v: Array,
+    v_max: Array | None,
     t: Array,
     step_size: Any,
     rest1: Any,
@@ -80,6 +81,7 @@ def adam(
 ) -> None:
     """m = lerp(m, g, rest1); v = beta2 v + rest2 g^2; p = shrink p - step_size m / (sqrt(v) + eps).
 
+    v_max: the largest v so far, in the denominator in place of v (amsgrad: Reddi, Kale, Kumar 2018).
     step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and eps is multiplied by sqrt(1 - beta2^t): the bias
     corrections of Kingma and Ba 2015 (section 2, "more efficient") without a pass over the array.
     """
@@ -87,33 +89,9 @@ def adam(
         xp.multiply(p, shrink, out=p)
     _lerp(xp, m, g, rest1, t)
     _decay_square(xp, v, g, beta2, rest2, t)
-    xp.sqrt(v, out=t)
-    _adam_step(xp, p, m, t, step_size, eps)
-
-
-def amsgrad(
-    xp: Any,
-    p: Array,
-    g: Array,
-    m: Array,
-    v: Array,
-    v_max: Array,
-    t: Array,
-    step_size: Any,
-    rest1: Any,
-    beta2: Any,
-    rest2: Any,
-    eps: Any,
-    shrink: Any,
-    decoupled: bool,
-) -> None:
-    """Adam with the largest v so far in the denominator (Reddi, Kale, Kumar 2018)."""
-    if decoupled:
-        xp.multiply(p, shrink, out=p)
-    _lerp(xp, m, g, rest1, t)
-    _decay_square(xp, v, g, beta2, rest2, t)
-    xp.maximum(v_max, v, out=v_max)
-    xp.sqrt(v_max, out=t)
+    if v_max is not None:
+        xp.maximum(v_max, v, out=v_max)
+    xp.sqrt(v if v_max is None else v_max, out=t)
     _adam_step(xp, p, m, t, step_size, eps)
 
 

@@ -10,10 +10,19 @@ from .optimizer import Optimizer
 
 
 class LRScheduler:
-    """The base: counts epochs from 0 and writes what `get_lr` returns. last_epoch: -1, or the epoch that a
-    resumed run has done.
+    """The base: counts epochs from 0 and writes what `get_lr` returns.
 
-    A subclass gives `get_lr()`, a list with one rate per group, for `self.last_epoch`.
+    last_epoch: -1, or the epoch that a resumed run has done. A subclass gives `get_lr()`, a list with one
+    rate per group, for `self.last_epoch`.
+
+    >>> import lucid
+    >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [rate * 0.5**self.last_epoch for rate in self.base_lrs]
+    >>> schedule = Halving(lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0))
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
     """
 
     # Attributes that are no part of the state: rebuilt by the constructor.
@@ -98,6 +107,7 @@ def _plain(value: Any) -> Any:
 
 
 def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[Any]:
+    """One value for each parameter group: `value` itself when it is a list, else repeated."""
     groups = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * groups

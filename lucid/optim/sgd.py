@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..storage.backend import Backend
-from ..storage.dtype import float32, float64
+from ..kernel.multi_tensor import sgd_numbers
 from . import rules
-from .optimizer import Elementwise, Params, in_range
+from .elementwise import Elementwise, Kernel
+from .optimizer import Params, in_range
 
 
 class SGD(Elementwise):
-    """p -= lr buf with buf = momentum buf + (1 - dampening) (g + weight_decay p); with nesterov p -= lr (g +
-    momentum buf).
+    """p -= lr buf with buf = momentum buf + (1 - dampening) (g + weight_decay p).
 
-    The first step takes buf = g, without dampening (as PyTorch does). Polyak 1964; Sutskever et al. 2013.
-    Raises ShapeError for a negative lr, momentum or weight_decay, or nesterov without momentum.
+    With nesterov p -= lr (g + momentum buf). The first step takes buf = g, without dampening (as PyTorch
+    does). Polyak 1964; Sutskever et al. 2013. Raises ShapeError for a negative lr, momentum or weight_decay,
+    or nesterov without momentum.
 
     >>> import lucid
-    >>> w = lucid.tensor([1.0, 2.0], requires_grad=True)
-    >>> optimizer = SGD([w], lr=0.1)
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.SGD([w], lr=0.1, momentum=0.9)
     >>> (w * w).sum().backward(); optimizer.step()
-    >>> w.tolist()
-    [0.800000011920929, 1.600000023841858]
+    >>> w
+    tensor([ 0.8, -1.6], requires_grad=True)
     """
+
+    _captured = True
 
     def __init__(
         self,
@@ -36,9 +38,9 @@ class SGD(Elementwise):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        # foreach and fused are accepted for PyTorch's scripts: there is one implementation.
         super().__init__(
             params,
             dict(
@@ -48,6 +50,9 @@ class SGD(Elementwise):
                 weight_decay=weight_decay,
                 nesterov=nesterov,
                 maximize=maximize,
+                foreach=foreach,
+                differentiable=differentiable,
+                fused=fused,
             ),
         )
 
@@ -79,54 +84,23 @@ class SGD(Elementwise):
         keep = 1.0 if state["step"] == 1 else 1.0 - group["dampening"]
         return rules.sgd_momentum, (lr, momentum, keep), (group["nesterov"], keep != 1.0), decay
 
-    def _fastest(self, rule: Any, backend: Backend, dtype: Any) -> Any:
-        return _BLAS.get((rule, dtype), rule) if backend.name == "cpu" else rule
-
-
-def _blas_rules(dtype: Any, prefix: str) -> dict[Any, Any]:
-    # axpy makes two passes of four: 45 us against 61 for 200k float32 with momentum (bench_optim: sgd).
-    routines: list[Any] = []
-
-    def axpy(x: Any, y: Any, a: Any) -> None:
-        if not routines:
-            from scipy.linalg import blas
-
-            routines.extend((getattr(blas, prefix + "axpy"), getattr(blas, prefix + "scal")))
-        routines[0](x, y, a=float(a))
-
-    def sgd(xp: Any, p: Any, g: Any, t: Any, lr: Any) -> None:
-        axpy(g, p, -lr)
-
-    def sgd_momentum(
-        xp: Any,
-        p: Any,
-        g: Any,
-        buf: Any,
-        t: Any,
-        lr: Any,
-        momentum: Any,
-        keep: Any,
-        nesterov: bool,
-        dampened: bool,
-    ) -> None:
-        xp.multiply(buf, momentum, out=buf)
-        axpy(g, buf, keep)
-        if nesterov:
-            axpy(g, p, -lr)
-            axpy(buf, p, -lr * momentum)
-        else:
-            axpy(buf, p, -lr)
-
-    return {(rules.sgd, dtype): sgd, (rules.sgd_momentum, dtype): sgd_momentum}
-
-
-_BLAS = _blas_rules(float32, "s") | _blas_rules(float64, "d")
+    def _kernel(self, group: dict[str, Any]) -> Kernel:
+        options = ("lr", "weight_decay", "maximize", "momentum", "dampening", "nesterov")
+        return "sgd_momentum" if group["momentum"] else "sgd", sgd_numbers(*(group[o] for o in options))
 
 
 class ASGD(Elementwise):
     """SGD whose state "ax" is the average of the parameters from step `t0` on (Polyak and Juditsky 1992).
 
-    eta = lr / (1 + lambd lr step)^alpha; p -= eta (g + lambd p).
+    eta = lr / (1 + lambd lr step)^alpha; p -= eta (g + lambd p). Raises ShapeError for options out of their
+    range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.ASGD([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.8, -1.6], requires_grad=True)
     """
 
     _shared = False
@@ -140,11 +114,24 @@ class ASGD(Elementwise):
         alpha: float = 0.75,
         t0: float = 1e6,
         weight_decay: float = 0.0,
-        *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
     ) -> None:
         super().__init__(
-            params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize)
+            params,
+            dict(
+                lr=lr,
+                lambd=lambd,
+                alpha=alpha,
+                t0=t0,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
         )
 
     def _check_options(self, group: dict[str, Any]) -> None:
@@ -172,7 +159,15 @@ class ASGD(Elementwise):
 class Rprop(Elementwise):
     """Steps whose sizes follow only the signs of the gradients; for full batches (Riedmiller and Braun 1993).
 
-    etas: factors after a turn and after no turn; step_sizes: the smallest and the largest step.
+    etas: factors after a turn and after no turn; step_sizes: the smallest and the largest step. Raises
+    ShapeError for options out of their range.
+
+    >>> import lucid
+    >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = lucid.optim.Rprop([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step()
+    >>> w
+    tensor([ 0.9, -1.9], requires_grad=True)
     """
 
     _spare = 2
@@ -184,9 +179,23 @@ class Rprop(Elementwise):
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0),
         *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
+        differentiable: bool = False,
     ) -> None:
-        super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                etas=etas,
+                step_sizes=step_sizes,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         down, up = group["etas"]

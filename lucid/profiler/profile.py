@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -17,8 +19,11 @@ from ..errors import LucidError
 from ..fusion import find_groups
 from ..fusion.groups import Group
 from ..storage.backend import Backend
-from .events import Event, EventList, averages, chrome_trace
+from .events import Event, EventList, averages, chrome_trace, stacks
+from .schedule import ProfilerAction, ProfilerActivity
 
+# The profile that runs in this thread, and the same while its schedule records.
+_running: ContextVar[profile | None] = ContextVar("lucid_profile_running", default=None)
 _active: ContextVar[profile | None] = ContextVar("lucid_profile", default=None)
 _lock = threading.Lock()
 _users = 0  # active profiles of all threads: the pass is in the engine while there are any
@@ -27,17 +32,21 @@ _users = 0  # active profiles of all threads: the pass is in the engine while th
 class profile:
     """A context that records the time of every op forward and of every node backward in this thread.
 
-    record_shapes: keep the shapes of op inputs, for `key_averages(group_by_input_shape=True)`. synchronize:
-    wait for the device after each event, so that times on CUDA are those of the device and not of the
-    queueing host. on_trace_ready: called with the profile at its end.
+    activities: what to time, `ProfilerActivity.CPU` when None; with CUDA among them the profiler waits for
+    the device after each event (synchronize=True), so that times on CUDA are those of the device and not of
+    the queueing host. schedule: which steps are recorded, see `schedule`; the program then calls `step()`
+    after each. on_trace_ready: called with the profile at its end, or after each recorded cycle of the
+    schedule. record_shapes: keep the shapes of op inputs, for `key_averages(group_by_input_shape=True)`.
+    profile_memory: keep the bytes of each result and gradient. with_stack: keep the line of the program that
+    called each op. with_flops, with_modules and acc_events are accepted and ignored.
 
     Backward under `create_graph=True` is made of recorded ops, and is not recorded here. Times contain what
     the profiler costs, about 1 us an op.
 
     >>> import lucid
     >>> x = lucid.ones(3, requires_grad=True)
-    >>> with profile() as prof:
-    ...     with record_function("step"):
+    >>> with lucid.profiler.profile() as prof:
+    ...     with lucid.profiler.record_function("step"):
     ...         (x * x).sum().backward()
     >>> [row.key for row in prof.key_averages()]
     ['step', 'mul', 'sum', 'SumBackward', 'MulBackward']
@@ -45,14 +54,32 @@ class profile:
 
     def __init__(
         self,
-        record_shapes: bool = False,
-        synchronize: bool = False,
+        *,
+        activities: Iterable[ProfilerActivity] | None = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        acc_events: bool = False,
+        synchronize: bool | None = None,
     ) -> None:
-        self.record_shapes, self.synchronize, self.on_trace_ready = record_shapes, synchronize, on_trace_ready
+        wanted = set(activities if activities is not None else (ProfilerActivity.CPU,))
+        if not wanted or not wanted <= set(ProfilerActivity):
+            raise ValueError(f"profile: activities are of {', '.join(map(str, ProfilerActivity))}, got "
+                             f"{activities!r}")
+        self.activities, self.schedule, self.on_trace_ready = wanted, schedule, on_trace_ready
+        self.record_shapes, self.profile_memory, self.with_stack = record_shapes, profile_memory, with_stack
+        self.synchronize = ProfilerActivity.CUDA in wanted if synchronize is None else synchronize
+        self.step_num = 0
+        self.current_action = ProfilerAction.RECORD if schedule is None else schedule(0)
         self._events: list[Event] = []
         self._open: list[Event] = []
+        self._step: Event | None = None
         self._intercept: intercept | None = None
+        self._running = False
 
     # ---- on and off ----
 
@@ -65,9 +92,67 @@ class profile:
 
     def start(self) -> None:
         """Nothing; recording begins in this thread. Raises LucidError when a profile is active in it."""
-        global _users
-        if _active.get() is not None:
+        if _running.get() is not None:
             raise LucidError("profile: a profile is active in this thread already; end it first")
+        _running.set(self)
+        self._running = True
+        self._follow(ProfilerAction.NONE, self.current_action)
+
+    def stop(self) -> None:
+        """Nothing; recording ends."""
+        if not self._running:
+            return
+        self._running = False
+        _running.set(None)
+        if self._intercept is None:
+            return
+        self._detach()
+        # Under a schedule only a trace that its step has not handed over.
+        recorded = self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+        if recorded and self.on_trace_ready is not None:
+            self.on_trace_ready(self)
+
+    def step(self) -> None:
+        """Nothing; the program's step has ended, and the schedule says what is done with the next."""
+        if not self._running or self.schedule is None:
+            self.step_num += 1
+            return
+        before = self.current_action
+        self._end_step()
+        self.step_num += 1
+        now = self.current_action = self.schedule(self.step_num)
+        if before is ProfilerAction.RECORD_AND_SAVE:
+            self._detach()
+            if self.on_trace_ready is not None:
+                self.on_trace_ready(self)
+            before = ProfilerAction.NONE
+        self._follow(before, now)
+
+    def _follow(self, before: ProfilerAction, now: ProfilerAction) -> None:
+        # From one step's action to the next one's.
+        if now is ProfilerAction.NONE:
+            if self._intercept is not None:
+                self._detach()
+            return
+        if before in (ProfilerAction.NONE, ProfilerAction.WARMUP):
+            self._events.clear()
+            self._open.clear()
+        if self._intercept is None:
+            self._attach()
+        self._renew_step()
+
+    def _renew_step(self) -> None:
+        self._end_step()
+        if self.schedule is not None:
+            self._step = self.begin(f"ProfilerStep#{self.step_num}", "range")
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None and self._intercept is not None:
+            self.end(step)
+
+    def _attach(self) -> None:
+        global _users
         _active.set(self)
         with _lock:
             _users += 1
@@ -76,11 +161,10 @@ class profile:
         self._intercept = intercept(self._op)
         self._intercept.__enter__()
 
-    def stop(self) -> None:
-        """Nothing; recording ends."""
+    def _detach(self) -> None:
         global _users
-        if self._intercept is None:
-            return
+        self._end_step()
+        assert self._intercept is not None
         self._intercept.__exit__()
         self._intercept = None
         _active.set(None)
@@ -89,14 +173,13 @@ class profile:
             if _users == 0:
                 _replace(_observed, find_groups)
         self._open.clear()
-        if self.on_trace_ready is not None:
-            self.on_trace_ready(self)
 
     # ---- recording ----
 
-    def begin(self, name: str, kind: str, parts: tuple[str, ...] = (), shapes: tuple[Any, ...] = ()) -> Event:
+    def begin(self, name: str, kind: str, parts: tuple[str, ...] = (), shapes: tuple[Any, ...] = (),
+              stack: tuple[str, ...] = ()) -> Event:
         """An event that has started."""
-        event = Event(name, kind, 0.0, thread=threading.get_ident(), parts=parts, shapes=shapes)
+        event = Event(name, kind, 0.0, thread=threading.get_ident(), parts=parts, shapes=shapes, stack=stack)
         self._events.append(event)
         self._open.append(event)
         event.start = perf_counter()
@@ -119,9 +202,16 @@ class profile:
             if self.record_shapes
             else ()
         )
-        event = self.begin(op.name, "forward", (), shapes)
+        event = self.begin(op.name, "forward", (), shapes, _stack() if self.with_stack else ())
         try:
-            return call(tensors, statics)
+            out = call(tensors, statics)
+            if self.profile_memory:
+                event.memory = sum(
+                    o.array.nbytes
+                    for o in (out if isinstance(out, tuple) else (out,))
+                    if isinstance(o, TensorImpl) and o.base is None
+                )
+            return out
         finally:
             self.end(event, next((t.storage.backend for t in tensors if isinstance(t, TensorImpl)), None))
 
@@ -131,21 +221,39 @@ class profile:
         """Every event, in the order in which they started."""
         return list(self._events)
 
-    def key_averages(self, group_by_input_shape: bool = False) -> EventList:
-        """The events summed by name and kind; `.table(sort_by, row_limit)` prints them."""
-        return averages(self._events, group_by_input_shape)
+    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0) -> EventList:
+        """The events summed by name and kind; `.table(sort_by, row_limit)` prints them.
+
+        group_by_input_shape, group_by_stack_n: apart by the shapes of the inputs, by the innermost n lines of
+        the program that led to the call.
+        """
+        return averages(self._events, group_by_input_shape, group_by_stack_n)
 
     def export_chrome_trace(self, path: Any) -> None:
         """Nothing; writes a JSON file for chrome://tracing or Perfetto."""
         chrome_trace(self._events, path)
+
+    def export_stacks(self, path: Any, metric: str = "self_cpu_time_total") -> None:
+        """Nothing; writes one line per stack for flame graph tools: frames from the outermost, joined by ';',
+        and the microseconds spent there. Needs with_stack=True.
+        """
+        stacks(self._events, path, metric)
 
     def __str__(self) -> str:
         return self.key_averages().table()
 
 
 class record_function:
-    """A context or decorator that gives what runs within it a name in the profile; free of cost while none
-    is active.
+    """A context or decorator that gives what runs within it a name in the profile.
+
+    Free of cost while none is active.
+
+    >>> import lucid
+    >>> with lucid.profiler.profile() as run:
+    ...     with lucid.profiler.record_function("layer"):
+    ...         y = lucid.ones(3).exp()
+    >>> sorted(row.key for row in run.key_averages())
+    ['exp', 'layer']
     """
 
     __slots__ = ("name", "event")
@@ -192,15 +300,44 @@ class _Timed(Group):
         )
         try:
             if self.group is not None:
-                return self.group.run(g, pending)
-            grads = n.apply_barrier(g, False) if n.is_barrier else n.apply(g)
-            _engine._check_count(n, grads)
+                grads = self.group.run(g, pending)
+            else:
+                grads = n.apply_barrier(g, False) if n.is_barrier else n.apply(g)
+                _engine._check_count(n, grads)
+            if self.profile.profile_memory:
+                event.memory = sum(
+                    x.nbytes for x in grads or () if x is not None and x is not g and x.base is None
+                )
             return grads
         finally:
             self.profile.end(event, n.F.backend if hasattr(n, "F") else None)
 
     def release_saved(self) -> None:
         (self.node if self.group is None else self.group).release_saved()
+
+
+# Frames of the package and of its generated functions are not the program's.
+_OURS = (str(Path(__file__).parents[1]), "<lucid ")
+_DEPTH = 32
+
+
+def _stack() -> tuple[str, ...]:
+    """The lines of the program that led here, the innermost first: `train.py(12): step`."""
+    found: list[str] = []
+    frame: Any = sys._getframe(2)
+    while frame is not None and len(found) < _DEPTH:
+        code = frame.f_code
+        if not code.co_filename.startswith(_OURS):
+            found.append(f"{code.co_filename}({frame.f_lineno}): {code.co_name}")
+        frame = frame.f_back
+    return tuple(found)
+
+
+def supported_activities() -> set[ProfilerActivity]:
+    """CPU, and CUDA where a device was opened or can be."""
+    from ..cuda import is_available
+
+    return set(ProfilerActivity) if is_available() else {ProfilerActivity.CPU}
 
 
 def _replace(old: Any, new: Any) -> None:

@@ -26,6 +26,8 @@ class Backend:
     """One device's arrays. `xp` is its array module, `F` the raw ops bound to it."""
 
     name: ClassVar[str] = "abstract"
+    # Whether the sources of kernels/ run on this device.
+    runs_kernels: ClassVar[bool] = False
     _all: ClassVar[dict[Device, Backend]] = {}
 
     xp: Any
@@ -84,6 +86,10 @@ class Backend:
         at a kink may well be inf).
         """
         return contextlib.nullcontext()
+
+    def quietly(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What `function(*args, **kwargs)` returns, without the array module's floating-point warnings."""
+        return function(*args, **kwargs)
 
     def scipy(self, part: str) -> Any:
         """The scipy module `part` ("special", "linalg") for this device's arrays."""

@@ -7,6 +7,8 @@ figures of the driver.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -17,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import DeviceError, OutOfMemoryError
+from ..errors import DeviceError, DistributedError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
 from .device import Device
@@ -146,6 +148,7 @@ class CupyBackend(Backend):
     """CuPy on one CUDA device."""
 
     name: ClassVar[str] = "cuda"
+    runs_kernels: ClassVar[bool] = True
     xp = cp
     ndarray = cp.ndarray
 
@@ -293,6 +296,25 @@ class CupyBackend(Backend):
 
     human = staticmethod(human)
 
+    def nccl_available(self) -> bool:
+        """Whether CuPy has NCCL here."""
+        nccl = getattr(cp.cuda, "nccl", None)
+        return nccl is not None and bool(getattr(nccl, "available", True))
+
+    def nccl_id(self) -> bytes:
+        """What the first rank of a group gives to the others, for `nccl`."""
+        return bytes(c % 256 for c in cp.cuda.nccl.get_unique_id())
+
+    def nccl(self, size: int, identity: bytes, rank: int) -> Nccl:
+        """This device's part of a group of `size` devices; returns when all have called it."""
+        return Nccl(self, size, identity, rank)
+
+    def stream(self) -> int:
+        """The cudaStream_t on which this thread's work is queued."""
+        return int(cp.cuda.get_current_stream().ptr)
+
+    library = staticmethod(lambda stem: open_library(stem))
+
     def properties(self) -> dict[str, Any]:
         """cudaDeviceProp by field name; `name` as text."""
         found = dict(cp.cuda.runtime.getDeviceProperties(self.index))
@@ -339,6 +361,77 @@ class _Guarded:
 
         self.__dict__[name] = guarded
         return guarded
+
+
+# ---- several devices ----
+
+
+class Nccl:
+    """Collectives of NCCL on arrays of one device, queued on the current stream.
+
+    Reductions: "sum", "avg", "product", "min", "max". Not run on a GPU yet: tested against a stand-in that
+    checks names and arguments.
+    """
+
+    _OPS: ClassVar[dict[str, str]] = {
+        "sum": "SUM", "avg": "SUM", "product": "PROD", "min": "MIN", "max": "MAX",
+    }  # fmt: skip
+    _DTYPES: ClassVar[dict[str, str]] = {"bool": "UINT8", "complex64": "FLOAT32", "complex128": "FLOAT64"}
+
+    def __init__(self, backend: CupyBackend, size: int, identity: bytes, rank: int) -> None:
+        self.backend, self.size = backend, size
+        with backend.guard():
+            signed = tuple(b - 256 if b > 127 else b for b in identity)
+            self.comm = cp.cuda.nccl.NcclCommunicator(size, signed, rank)
+
+    def _kind(self, array: Any) -> int:
+        name = array.dtype.name
+        kind = getattr(cp.cuda.nccl, f"NCCL_{self._DTYPES.get(name, name.upper())}", None)
+        if kind is None:
+            raise DistributedError(f"nccl: arrays of {name} cannot be sent; convert them first")
+        return int(kind)
+
+    def _op(self, op: str, array: Any) -> int:
+        if op not in self._OPS or array.dtype.kind == "c" and op == "product":
+            raise DistributedError(f"nccl: there is no reduction {op!r} for {array.dtype.name}")
+        return int(getattr(cp.cuda.nccl, f"NCCL_{self._OPS[op]}"))
+
+    def _run(self, name: str, out: Any, array: Any, *arguments: Any, count: int | None = None) -> None:
+        # `out` and `array` may be the same. NCCL wants contiguous memory.
+        with self.backend.guard():
+            source = cp.ascontiguousarray(array)
+            target = out if out.flags.c_contiguous else cp.empty_like(out, order="C")
+            parts = 2 if array.dtype.kind == "c" else 1
+            n = (source.size if count is None else count) * parts
+            stream = cp.cuda.get_current_stream().ptr
+            call = getattr(self.comm, name)
+            call(source.data.ptr, target.data.ptr, n, self._kind(array), *arguments, stream)
+            if target is not out:
+                out[...] = target
+
+    def all_reduce(self, array: Any, op: str) -> None:
+        """Nothing; `array` holds the reduction over all devices."""
+        self._run("allReduce", array, array, self._op(op, array))
+        if op == "avg":
+            array /= self.size
+
+    def broadcast(self, array: Any, root: int) -> None:
+        """Nothing; `array` holds what it holds on `root`."""
+        self._run("broadcast", array, array, root)
+
+    def all_gather(self, out: Any, array: Any) -> None:
+        """Nothing; `out` holds all devices' arrays, one after the other."""
+        self._run("allGather", out, array)
+
+    def reduce_scatter(self, out: Any, array: Any, op: str) -> None:
+        """Nothing; `out` holds this device's part of the reduction of all arrays."""
+        self._run("reduceScatter", out, array, self._op(op, array), count=out.size)
+        if op == "avg":
+            out /= self.size
+
+    def close(self) -> None:
+        """Nothing; the group of devices is left."""
+        self.comm.destroy()
 
 
 # ---- memory ----
@@ -444,6 +537,30 @@ def held_by_tensors(place: Device, most: int = 4) -> list[str]:
     return [
         f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
     ]
+
+
+# ---- libraries ----
+
+
+def open_library(stem: str) -> Any:
+    """The shared library lib<stem> ("cublasLt") that CuPy's own libraries have loaded, by ctypes; on the
+    simulated device what stands in for it. Raises OSError when there is none.
+    """
+    simulated = getattr(cp.cuda, "simulated_libraries", None)
+    if simulated is not None:
+        return simulated[stem]
+    # CuPy loads its libraries at first use, from its wheels or a toolkit; a product by cuBLAS needs cublasLt.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("cupy_backends.cuda.libs.cublas")
+    major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
+    loaded = getattr(os, "RTLD_NOLOAD", 0) | getattr(os, "RTLD_NOW", 2)
+    try:
+        return ctypes.CDLL(f"lib{stem}.so.{major}", mode=loaded)
+    except OSError:
+        with contextlib.suppress(Exception):
+            pathfinder = importlib.import_module("cuda.pathfinder")
+            return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib(stem).abs_path)
+        return ctypes.CDLL(f"lib{stem}.so.{major}")
 
 
 # ---- float32 matrix products ----

@@ -15,8 +15,11 @@ class Device:
 
     Usable in a `with` statement, where it becomes the default device for new tensors.
 
-    >>> Device("cuda", 1)
+    >>> import lucid
+    >>> lucid.device("cuda", 1)
     device(type='cuda', index=1)
+    >>> lucid.device("cuda:1") == lucid.device("cuda", 1)
+    True
     """
 
     __slots__ = ("type", "index", "_outer")
@@ -87,5 +90,11 @@ def default_device() -> Device:
 
 
 def set_default_device(device: Device | str) -> None:
-    """Nothing; new tensors of this thread are made on `device` from now on."""
+    """Nothing; new tensors of this thread are made on `device` from now on. Raises DeviceError for none.
+
+    >>> import lucid
+    >>> lucid.set_default_device("cpu")
+    >>> lucid.zeros(2).device
+    device(type='cpu')
+    """
     _default.device = Device(device)

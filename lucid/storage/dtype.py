@@ -77,12 +77,24 @@ _default = [float32]
 
 
 def get_default_dtype() -> DType:
-    """The dtype of tensors made from Python floats."""
+    """The dtype of tensors made from Python floats.
+
+    >>> import lucid
+    >>> lucid.get_default_dtype()
+    dtype('float32')
+    """
     return _default[0]
 
 
 def set_default_dtype(dtype: Any) -> None:
-    """Nothing; Python floats become tensors of `dtype` from now on."""
+    """Nothing; Python floats become tensors of `dtype` from now on. Raises DtypeError for integers.
+
+    >>> import lucid
+    >>> lucid.set_default_dtype(lucid.float64)
+    >>> lucid.tensor([1.0]).dtype
+    dtype('float64')
+    >>> lucid.set_default_dtype(lucid.float32)
+    """
     dtype = as_dtype(dtype)
     if category(dtype) != 2:
         raise DtypeError(f"set_default_dtype: expected a floating dtype, got {dtype.name}")

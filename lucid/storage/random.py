@@ -52,21 +52,25 @@ GPU_BLOCK = 1 << 22
 _UNIFORM_BITS = {"float16": 11, "bfloat16": 8, "float32": 24}
 
 
-def philox(xp: Any, even: Any, odd: Any, seed: int) -> tuple[Any, Any]:
+def _bumped_keys(xp: Any, seed: Any) -> Any:
+    # uint64 [rounds, 2, 1]: all at once, on a GPU one transfer instead of ten. A seed in device memory stays
+    # there.
+    low, bumps = xp.uint64(_LOW32), [[[r * w] for w in _WEYL] for r in range(_ROUNDS)]
+    if isinstance(seed, int):
+        halves = xp.asarray([[seed & _LOW32], [seed >> 32]], dtype="uint64")
+    else:
+        halves = xp.stack([seed & low, seed >> xp.uint64(32)])
+    return (halves + xp.asarray(bumps, dtype="uint64")) & low
+
+
+def philox(xp: Any, even: Any, odd: Any, seed: Any) -> tuple[Any, Any]:
     """Words (0, 2) and (1, 3) of Philox blocks: two uint64 arrays [2, n] holding 32-bit values.
 
     even: uint64 [2, n], counter words 0 and 2 of each block; odd: counter words 1 and 3. Both are
-    overwritten.
+    overwritten. seed: a number, or uint64 [1].
     """
     multiplier = xp.asarray(_MULTIPLIERS, dtype="uint64").reshape(2, 1)
-    # Bumped keys of all rounds at once: on a GPU one transfer instead of ten.
-    keys = xp.asarray(
-        [
-            [[(seed + r * _WEYL[0]) & _LOW32], [((seed >> 32) + r * _WEYL[1]) & _LOW32]]
-            for r in range(_ROUNDS)
-        ],
-        dtype="uint64",
-    )
+    keys = _bumped_keys(xp, seed)
     low, shift = xp.uint64(_LOW32), xp.uint64(32)
     product = xp.empty_like(even)
     crossed = product[::-1]
@@ -79,9 +83,11 @@ def philox(xp: Any, even: Any, odd: Any, seed: int) -> tuple[Any, Any]:
     return even, odd
 
 
-def philox_words(xp: Any, seed: int, block: int, n: int) -> Any:
-    """uint32 [4 n]: the words of blocks `block` .. `block + n - 1` of the stream of `seed`."""
-    counter = xp.arange(n, dtype="uint64") + xp.uint64(block & _LOW64)
+def philox_words(xp: Any, seed: Any, block: Any, n: int) -> Any:
+    """uint32 [4 n]: the words of blocks `block` .. `block + n - 1` of the stream of `seed` (numbers, or
+    uint64 [1]).
+    """
+    counter = xp.arange(n, dtype="uint64") + (xp.uint64(block & _LOW64) if isinstance(block, int) else block)
     even, odd = xp.zeros((2, n), dtype="uint64"), xp.zeros((2, n), dtype="uint64")
     xp.bitwise_and(counter, xp.uint64(_LOW32), out=even[0])
     xp.right_shift(counter, xp.uint64(32), out=odd[0])
@@ -89,6 +95,21 @@ def philox_words(xp: Any, seed: int, block: int, n: int) -> Any:
     words = xp.empty((n, 4), dtype="uint32")
     words[:, 0], words[:, 1], words[:, 2], words[:, 3] = even[0], odd[0], even[1], odd[1]
     return words.reshape(-1)
+
+
+def stream_mask(xp: Any, state: Any, skip: int, shape: tuple[int, ...], keep: float) -> Any:
+    """bool of `shape`: what `Generator.bernoulli_mask` draws where its state is `skip` blocks past `state`
+    (uint64 [2]: seed and offset, on any device).
+    """
+    n, threshold = math.prod(shape), round(keep * 2.0**32)
+    blocks, step = (n + 3) // 4, CPU_BLOCK if xp.__name__ == "numpy" else GPU_BLOCK
+    out = xp.ones(4 * blocks, dtype="bool")
+    if threshold <= _LOW32:
+        for low in range(0, blocks, step):
+            first = state[1:] + xp.uint64((skip + low) & _LOW64)
+            words = philox_words(xp, state[:1], first, min(step, blocks - low))
+            xp.less(words, xp.uint32(threshold), out=out[4 * low : 4 * low + words.size])
+    return out[:n].reshape(shape)
 
 
 def _on_device(draw: _F) -> _F:
@@ -109,11 +130,10 @@ class Generator:
     Draws from several threads are safe: each takes its own part of the stream. The draw methods (`uniform`,
     `normal`, `integers`, `bernoulli_mask`, `permutation`, `exponential`) return raw arrays of the device.
 
-    >>> g = Generator("cpu").manual_seed(7)
-    >>> g.integers(0, 10, (5,)).tolist() == Generator("cpu").manual_seed(7).integers(0, 10, (5,)).tolist()
-    True
-    >>> g.get_state()
-    (7, 3)
+    >>> import lucid
+    >>> g = lucid.Generator("cpu").manual_seed(7)
+    >>> lucid.rand(3, generator=g).shape, g.initial_seed()
+    ((3,), 7)
     """
 
     def __init__(self, device: Device | str | Backend = "cpu") -> None:
@@ -124,6 +144,10 @@ class Generator:
         # (seed, block number, its words): replaced, never rewritten, so that a draw may read it without the
         # lock.
         self._cached: tuple[int, int, Any] = (-1, -1, None)
+        # (seed, [seed, 0] on the device): never written to, so that kernels yet to run read what they were
+        # given.
+        self._origin: tuple[int, Any] = (-1, None)
+        self._graph: GraphDraws | None = None
 
     def __repr__(self) -> str:
         return f"<Generator {self._device}, seed {self._seed}, offset {self._offset}>"
@@ -194,6 +218,34 @@ class Generator:
             offset = self._offset
             self._offset = (offset + (words + 3) // 4) & _LOW64
             return self._seed, offset
+
+    @_on_device
+    def draw(self, words: int) -> tuple[Any, int]:
+        """(state, skip): a part of the stream as `reserve` takes it, for kernels that make their own words.
+
+        state: uint64 [2] on the device; word i is that of seed state[0] and block state[1] + skip + i // 4.
+        Nothing is copied to the device but a new seed, once.
+        """
+        graph = self._graph
+        if graph is not None:
+            return graph.state, graph.take((words + 3) // 4)
+        seed, offset = self.reserve(words)
+        origin = self._origin
+        if origin[0] != seed:
+            origin = self._origin = seed, self.backend.from_numpy(np.array([seed, 0], "uint64"))
+        return origin[1], offset
+
+    @contextmanager
+    def captured(self) -> Iterator[GraphDraws]:
+        """The draws of a CUDA graph that is captured in the `with` block; `advance` them before each launch.
+
+        Of use for what `draw` gives alone: other draws go through the host.
+        """
+        self._graph = GraphDraws(self)
+        try:
+            yield self._graph
+        finally:
+            self._graph = None
 
     # ---- words ----
 
@@ -348,6 +400,9 @@ class Generator:
         """bool: True with probability `p` (exact to 2**-32), where word < p 2**32. One word per element."""
         if not 0.0 <= p <= 1.0:
             raise ShapeError(f"bernoulli: expected a probability in [0, 1], got {p}")
+        if self._device.type != "cpu":
+            shape = checked_shape(shape)
+            return self.backend.F.philox_mask(*self.draw(math.prod(shape)), shape, p)
         threshold = round(p * 2.0**32)
 
         def below(xp: Any, words: Any, out: Any) -> None:
@@ -377,6 +432,30 @@ class Generator:
         """
         seed, offset = self.reserve(4)
         return np.random.Generator(np.random.Philox(key=[seed, offset]))
+
+
+class GraphDraws:
+    """What a captured CUDA graph draws: kernels read `state` (uint64 [2]: seed and offset), whose address
+    stays, and each replay takes the next part of the stream.
+    """
+
+    __slots__ = ("_generator", "state", "blocks")
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator, self.blocks = generator, 0
+        self.state = generator.backend.from_numpy(np.array(generator.get_state(), "uint64"))
+
+    def take(self, blocks: int) -> int:
+        """The first of `blocks` blocks of a draw, counted from the start of the graph."""
+        first = self.blocks
+        self.blocks += blocks
+        return first
+
+    def advance(self) -> None:
+        """Nothing; the next launch of the graph draws what its work would draw now without a graph."""
+        self.state[...] = self._generator.backend.from_numpy(
+            np.array(self._generator.reserve(4 * self.blocks), "uint64")
+        )
 
 
 def _open_float32(xp: Any, words: Any, out: Any) -> None:

@@ -16,7 +16,15 @@ KINK_DISTANCE = 0.05
 
 
 class Case:
-    """One sample of one op: host arrays for its tensors (None where absent), and static arguments."""
+    """One sample of one op: host arrays for its tensors (None where absent), and static arguments.
+
+    >>> import lucid
+    >>> from lucid.ops.registry import OPS
+    >>> from lucid.testing import cases_of
+    >>> case = next(cases_of(OPS["tanh"]))
+    >>> case.op.name, case.dtype
+    ('tanh', 'float64')
+    """
 
     def __init__(self, op: Op, sample: Sample, number: int, dtype: str = "float64") -> None:
         self.op, self.sample, self.dtype = op, sample, dtype
@@ -114,7 +122,14 @@ class Case:
 
 
 def cases_of(op: Op) -> Iterator[Case]:
-    """Every case of an op: each sample in float64, and in complex128 where it says so."""
+    """Every case of an op: each sample in float64, and in complex128 where it says so.
+
+    >>> import lucid
+    >>> from lucid.ops.registry import OPS
+    >>> from lucid.testing import cases_of
+    >>> len(list(cases_of(OPS["tanh"]))) >= 1
+    True
+    """
     for i, sample in enumerate(op.samples):
         yield Case(op, sample, i)
         if sample.complex:

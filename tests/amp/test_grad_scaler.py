@@ -6,7 +6,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.amp import GradScaler
-from lucid.errors import DtypeError, GradError
+from lucid.errors import DtypeError, GradError, LucidError
 
 
 def setup(device="cpu", **options):
@@ -136,6 +136,72 @@ def test_misuse_is_named():
     scaler.scale(w.sum()).backward()
     with pytest.raises(DtypeError, match="float16 parameters"):
         scaler.unscale_(low)
+
+
+def test_scale_on_the_device_goes_on_as_on_the_host(device, monkeypatch):
+    """With the kernel, and with array operations where it does not compile."""
+    from lucid.kernel import multi_tensor
+
+    finite = np.random.default_rng(1).random(30) > 0.25
+    runs = []
+    for kernels in (True, False):
+        if not kernels:
+            monkeypatch.setattr(multi_tensor, "usable", lambda *a: None)
+        for where in (device, "cpu"):
+            w = nn.Parameter(lucid.tensor([1.0, 2.0], device=where))
+            optimizer = lucid.optim.SGD([w], lr=0.01)
+            scaler = GradScaler(where, init_scale=2.0**125, growth_interval=3, growth_factor=4.0)
+            scales = []
+            for i, good in enumerate(finite):
+                optimizer.zero_grad()
+                scaler.scale(w * (1e-30 if good else float("inf"))).sum().backward()
+                if i % 3 == 0:
+                    scaler.unscale_(optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+                scales.append((scaler.get_scale(), scaler.state_dict()["_growth_tracker"], *w.tolist()))
+                if i == 10:
+                    # A checkpoint and a set scale reach the device.
+                    scaler.load_state_dict({**scaler.state_dict(), "scale": 64.0})
+                if i == 20:
+                    scaler.update(2.0**120)
+            runs.append(scales)
+    for other in runs[1:]:
+        assert other == runs[0]
+
+
+def test_two_optimizers_on_the_device(device):
+    """One of them overflows: it alone is held back, and the scale shrinks once."""
+    scaler = GradScaler(device, init_scale=8.0)
+    params = [nn.Parameter(lucid.ones(3, device=device)) for _ in range(2)]
+    optimizers = [lucid.optim.AdamW([p], lr=0.5, weight_decay=0.0) for p in params]
+    for p, g in zip(params, (8.0, float("nan")), strict=True):
+        p.grad = lucid.full((3,), g, device=device)
+        scaler.scale(p.grad)
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+    assert params[0].tolist() == pytest.approx([0.5] * 3) and params[1].tolist() == [1.0] * 3
+    assert scaler.get_scale() == 4.0
+    assert params[0].grad.tolist() == [1.0] * 3
+
+
+def test_the_scale_of_a_graph_that_is_kept(device):
+    """A loss that was scaled before update() cannot go backward again after it in silence."""
+    w = nn.Parameter(lucid.ones(2, device=device))
+    optimizer, scaler = lucid.optim.SGD([w], lr=0.1), GradScaler(device, init_scale=8.0)
+    loss = scaler.scale((w * 2.0).sum())
+    loss.backward(retain_graph=True)
+    assert w.grad.tolist() == [16.0, 16.0]
+    scaler.step(optimizer)
+    scaler.update()
+    w.grad = None
+    if device == "cpu":
+        loss.backward()
+        assert w.grad.tolist() == [16.0, 16.0]
+    else:
+        with pytest.raises(LucidError, match="version"):
+            loss.backward()
 
 
 def test_one_look_at_the_device_per_step(monkeypatch):

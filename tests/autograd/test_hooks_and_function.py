@@ -368,3 +368,25 @@ def test_checkpoint_recomputes(device):
     np.testing.assert_allclose(got[0], host(x.grad))
     np.testing.assert_allclose(got[1], host(w.grad))
     assert len(calls) == 3
+
+
+def test_callbacks_run_at_the_end_of_the_pass(device):
+    from lucid.autograd.engine import queue_callback
+
+    x, y = (lucid.ones(2, device=device, requires_grad=True) for _ in range(2))
+    seen = []
+
+    def callback(done):
+        seen.append((done, x.grad is not None and y.grad is not None))
+
+    handle = x.register_post_accumulate_grad_hook(lambda _: queue_callback(callback))
+    (x * y).sum().backward()
+    assert seen == [(True, True)]  # once, after all gradients were written
+    (y * y).sum().backward()
+    assert len(seen) == 1  # nothing is left for the next pass
+    with x.register_post_accumulate_grad_hook(lambda _: 1 / 0), pytest.raises(ZeroDivisionError):
+        (x * y).sum().backward()
+    assert seen[1:] == [(False, True)]
+    handle.remove()
+    (x * y).sum().backward()
+    assert len(seen) == 2

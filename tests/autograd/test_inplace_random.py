@@ -35,9 +35,15 @@ INPLACE = (
     lambda t, w: t.__setitem__(0, w.sum()),
     lambda t, w: t.__setitem__(slice(0, 1), 3.0),
     lambda t, w: t.exp_(),
+    lambda t, w: t.unsqueeze_(0),
+    lambda t, w: t.squeeze_(),
+    lambda t, w: t.transpose_(0, -1),
+    lambda t, w: t.swapaxes_(-1, 0),
+    lambda t, w: t.unsqueeze_(-1),
 )
 PLAIN = (lambda t: t * 1.5, lambda t: t.tanh(), lambda t: t * t, lambda t: t + 1.0)
-STEP = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 20))
+STEP = st.tuples(st.integers(0, 3), st.integers(0, len(INPLACE) - 1), st.integers(0, 20))
+SHAPES = st.tuples(st.integers(1, 2), st.integers(10, len(INPLACE) - 1), st.integers(0, 20))
 
 
 def run(lib, steps):
@@ -64,8 +70,8 @@ def run(lib, steps):
     return total.item(), [x.grad, w.grad]
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(STEP, min_size=2, max_size=9))
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(st.one_of(STEP, STEP, SHAPES), min_size=2, max_size=9))
 def test_against_torch(steps):
     try:
         mine = run(lucid, steps)
@@ -89,7 +95,7 @@ def test_most_programs_run():
     rng = np.random.default_rng(5)
     ran = 0
     for _ in range(100):
-        steps = [tuple(int(v) for v in rng.integers(0, (4, 10, 21))) for _ in range(6)]
+        steps = [tuple(int(v) for v in rng.integers(0, (4, len(INPLACE), 21))) for _ in range(6)]
         try:
             run(lucid, steps)
             ran += 1

@@ -4,6 +4,7 @@ crashes.
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -18,7 +19,7 @@ import safetensors
 import safetensors.numpy
 
 import lucid
-from lucid import optim
+from lucid import optim, serialization
 from lucid.errors import CheckpointError, DtypeError
 from lucid.io import checkpoint
 from lucid.storage.dtype import ALL
@@ -365,6 +366,33 @@ def test_torch_files_cannot_run_code(tmp_path):
     ):
         lucid.load(io.BytesIO(content))
     assert not victim.exists()
+
+
+def test_torch_files_hold_objects_of_allowed_classes():
+    torch = pytest.importorskip("torch")
+    content = _torch_bytes({"args": argparse.Namespace(lr=0.1, layers=[2, 3]), "w": torch.ones(2)})
+
+    def read():
+        return lucid.load(io.BytesIO(content))
+
+    with pytest.raises(CheckpointError, match=r"argparse\.Namespace.*serialization\.add_safe_globals"):
+        read()
+    with serialization.safe_globals([argparse.Namespace]):
+        back = read()
+    assert back["args"] == argparse.Namespace(lr=0.1, layers=[2, 3]) and back["w"].tolist() == [1.0, 1.0]
+    with pytest.raises(CheckpointError, match=r"argparse\.Namespace"):
+        read()
+    try:
+        serialization.add_safe_globals([(OrderedDict, "argparse.Namespace")])
+        assert serialization.get_safe_globals() == [OrderedDict]
+        with serialization.safe_globals([argparse.Namespace]):
+            assert read()["args"].lr == 0.1
+        assert serialization.get_safe_globals() == [OrderedDict]
+    finally:
+        serialization.clear_safe_globals()
+    assert serialization.get_safe_globals() == []
+    with pytest.raises(TypeError, match="a function could do anything"):
+        serialization.add_safe_globals([os.system])
 
 
 def test_damaged_torch_files_are_errors():

@@ -78,10 +78,10 @@ SLOPES = {
 }
 
 
-def kept(state, n, keep):
-    """Which of n elements dropout keeps: bool [n]."""
+def kept(state, n, keep, skip=0):
+    """Which of n elements dropout keeps, `skip` blocks on in the stream: bool [n]."""
     seed, offset = (int(v) for v in state)
-    words = philox_words(np, seed, offset, -(-n // 4))
+    words = philox_words(np, seed, (offset + skip) % (1 << 64), -(-n // 4))
     return words[:n] < np.uint64(round(keep * 2.0**32))
 
 
@@ -181,6 +181,16 @@ def batch_norm_backward(g, x, weight, mean, var, eps):
     inner = g - dbias.reshape(shape) / count - xhat * dweight.reshape(shape) / count
     scale = rstd if weight is None else rstd * weight
     return inner * scale.reshape(shape), dweight, dbias
+
+
+def batch_norm_eval_backward(g, x, weight, mean, var, eps):
+    """(dx, dweight, dbias) of a norm by fixed statistics."""
+    axes = (0, *range(2, x.ndim))
+    shape = (1, -1, *(1,) * (x.ndim - 2))
+    rstd = 1.0 / np.sqrt(var + eps)
+    xhat = (x - mean.reshape(shape)) * rstd.reshape(shape)
+    scale = rstd if weight is None else rstd * weight
+    return g * scale.reshape(shape), (g * xhat).sum(axes), g.sum(axes)
 
 
 # ---- sums by index ----
@@ -306,13 +316,16 @@ def sgd(p, g, state, t, lr, weight_decay, momentum, dampening, nesterov, maximiz
 
 
 def adam(p, g, state, t, lr, weight_decay, beta1, beta2, eps, decoupled, maximize):
-    """state: (first, second) moments."""
+    """state: (first, second) moments, and the largest second one for amsgrad."""
     d = -g if maximize else g
     if decoupled:
         p *= 1 - lr * weight_decay
     else:
         d = d + weight_decay * p
-    m, v = state
+    m, v, *largest = state
     m += (1 - beta1) * (d - m)
     v += (1 - beta2) * (d * d - v)
+    if largest:
+        np.maximum(largest[0], v, out=largest[0])
+        v = largest[0]
     p -= lr * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)

@@ -87,8 +87,10 @@ def _large(file: str) -> list[Trial]:
         "segment.cu": [t.test_sums_by_index],
         "pool.cu": [t.test_windows],
         "columns.cu": [t.test_columns],
-        "optimizer.cu": [lambda n=n: t.test_optimisers(n) for n in ("sgd_momentum", "adam")],
+        "optimizer.cu": [lambda n=n: t.test_optimisers(n) for n in ("sgd_momentum", "adam_amsgrad")],
         "windows.cuh": [t.test_windows, t.test_columns],
+        "gradients.cu": [t.test_gradients],
+        "softmax_columns.cu": [t.test_columns_of_softmax],
     }
     if file == "lucid.cuh":
         return [

@@ -12,7 +12,19 @@ import numpy as np
 from lucid.kernel import calls
 from lucid.kernel import calls_spatial as spatial
 from lucid.kernel.launch import accumulator
-from lucid.kernel.multi_tensor import CHUNK, MultiTensor
+from lucid.kernel.multi_tensor import (
+    CHUNK,
+    NORMS,
+    STATES,
+    MultiTensor,
+    adam_numbers,
+    counts,
+    gradient_clip,
+    gradient_norm,
+    gradient_unscale,
+    loss_scale,
+    sgd_numbers,
+)
 from lucid.kernel.specs import ACTIVATIONS
 from lucid.storage.dtype import as_dtype
 from tests.kernels import formulas
@@ -51,15 +63,15 @@ def pointwise(sim, dtype, odd):
 
 
 def dropout(sim, dtype, odd):
-    state = device(np.array([(7 << 40) + 5, (3 << 32) - 2], np.uint64))
-    for n in _LENGTHS:
+    # Blocks of the stream whose number has a high half, is about to get one, and starts again at 0.
+    for n, first, skip in zip(_LENGTHS, (3 << 32, (3 << 32) - 2, (1 << 64) - 1), (0, 1, 7), strict=True):
         here = sim.small() if n > 1000 else sim
-        x, mask = normal(n, dtype, 1, odd), formulas.kept(state, n, 0.7)
-        close(calls.dropout(here, x, state, 0.7), f8(x) * mask / 0.7, f"dropout {n}")
+        state = device(np.array([(7 << 40) + 5, first], np.uint64))
+        x, mask = normal(n, dtype, 1, odd), formulas.kept(state, n, 0.7, skip)
+        close(calls.dropout(here, x, state, 0.7, skip), f8(x) * mask / 0.7, f"dropout {n}")
         here.odd = odd
-        np.testing.assert_array_equal(calls.dropout_mask(here, (n,), state, 0.7, x.dtype), mask)
-    mask = calls.dropout_mask(sim, (n,), state, 1.0, x.dtype)
-    assert mask.all()
+        np.testing.assert_array_equal(calls.dropout_mask(here, (n,), state, 0.7, x.dtype, skip), mask)
+        assert calls.dropout_mask(here, (n,), state, 1.0, x.dtype).all()
 
 
 def _column_shapes(odd):
@@ -107,6 +119,31 @@ def softmax(sim, dtype, odd):
         x[4, :-1], x[4, -1] = -np.inf, np.nan
         for name in ("softmax", "log_softmax"):
             close(calls.softmax(sim, name, x), getattr(formulas, name)(f8(x)), f"{name} of infinities {cols}")
+
+
+def softmax_columns(sim, dtype, odd):
+    shapes = ((2, 21, 33), (3, 9, 261), (1, 5, 3)) if odd else ((2, 21, 32), (3, 9, 264), (1, 5, 8))
+    for shape in shapes:
+        x, g = normal(shape, dtype, 1, odd, scale=4.0), normal(shape, dtype, 2, odd)
+        x[0, :, 0] += as_dtype(dtype).type(90)
+        for name in ("softmax", "log_softmax"):
+            out = device(calls.softmax_columns(sim, name, x, 1), odd)
+            exact = _turned(getattr(formulas, name), f8(x))
+            close(out, exact, f"{name}_columns {shape}")
+            dx = calls.softmax_backward_columns(sim, name, g, out, 1)
+            exact = _turned(getattr(formulas, f"{name}_backward"), *f8(g, out))
+            close(dx, exact, f"{name}_backward_columns {shape}")
+    x = normal((1, 11, 33 if odd else 40), dtype, 1, odd)
+    x[0, 4, 0], x[0, :, 1], x[0, 5, 2], x[0, 7, 3] = -np.inf, -np.inf, np.inf, np.nan
+    x[0, :, 4], x[0, 9, 4] = -np.inf, 2.0
+    x[0, :10, 5], x[0, 10, 5] = -np.inf, np.nan
+    for name in ("softmax", "log_softmax"):
+        exact = _turned(getattr(formulas, name), f8(x))
+        close(calls.softmax_columns(sim, name, x, 1), exact, f"{name}_columns of infinities")
+
+
+def _turned(formula, *arrays):
+    return np.moveaxis(formula(*(np.moveaxis(v, 1, -1) for v in arrays)), -1, 1)
 
 
 def _targets(rows, cols, dirty):
@@ -185,6 +222,9 @@ def _norm(sim, name, x, g, weight, bias):
         for got, e, need, which in zip(grads, exact, needs, ("dx", "dweight", "dbias"), strict=True):
             if need:
                 close(got, e, f"{what} {which}")
+    join = normal(x.shape, x.dtype.name, 5, x.ctypes.data % 16 // x.itemsize)
+    dx = calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, needed[0], join)[0]
+    close(dx, exact[0] + f8(join), f"{what} dx joined")
 
 
 # ---- channels, indices, windows ----
@@ -204,10 +244,29 @@ def batch_norm(sim, dtype, odd):
             exact = formulas.batch_norm(*f8(x, weight, bias), 1e-2)
             for got, e, which in zip((out, mean, var), exact, ("out", "mean", "var"), strict=True):
                 close(got, e, f"batch_norm {shape} {which}")
-            grads = spatial.batch_norm_backward(sim, g, x, weight, mean, var, 1e-2)
-            exact = formulas.batch_norm_backward(*f8(g, x, weight, mean, var), 1e-2)
-            for got, e, which in zip(grads, exact, ("dx", "dweight", "dbias"), strict=True):
-                close(got, e, f"batch_norm {shape} {which}")
+            relu = normal(shape, dtype, 5, odd)
+            relu[relu < 0] = 0
+            relu.reshape(-1)[1] = np.nan
+            for o in (None, relu):
+                _batch_norm_backward(sim, g, x, o, weight, mean, var)
+
+
+def _batch_norm_backward(sim, g, x, out, weight, mean, var):
+    what, counted = f"batch_norm {x.shape} relu {out is not None}", f8(g)
+    if out is not None:
+        counted = np.where(f8(out) <= 0, 0.0, counted)
+    names, eps = ("dx", "dweight", "dbias"), 1e-2
+    grads = spatial.batch_norm_backward(sim, g, x, weight, mean, var, eps, True, out)
+    exact = formulas.batch_norm_backward(counted, *f8(x, weight, mean, var), eps)
+    for got, e, which in zip(grads, exact, names, strict=True):
+        close(got, e, f"{what} {which}")
+    exact = formulas.batch_norm_eval_backward(counted, *f8(x, weight, mean, var), eps)
+    for needs in ((True, True, True), (True, False, False), (False, True, False), (False, False, True)):
+        grads = spatial.batch_norm_eval_backward(sim, g, x, out, weight, mean, var, eps, needs)
+        for got, e, need, which in zip(grads, exact, needs, names, strict=True):
+            assert (got is not None) == need
+            if need:
+                close(got, e, f"{what} by fixed statistics {which}")
 
 
 def segments(sim, dtype, odd):
@@ -232,9 +291,18 @@ def segments(sim, dtype, odd):
             close(out, exact, f"segment_sum {cols} base {b is not None} skip {skip}")
         for here in (sim, sim.small()) if cols < 100 else (sim,):
             out = device(np.ones((14, cols), accumulator(src.dtype)))
-            spatial.index_add_atomic(here, src, device(index), out, 2.0)
-            exact = formulas.segment_sum(f8(src), index, 14, np.ones((14, cols)), 2.0, -1, False)
+            some = np.where(index == 12, 14, np.where(index == 3, -1, index))  # two rows out of range
+            spatial.index_add_atomic(here, src, device(some), out, 2.0)
+            inside = (some >= 0) & (some < 14)
+            ones = np.ones((14, cols))
+            exact = formulas.segment_sum(f8(src)[inside], index[inside], 14, ones, 2.0, -1, False)
             close(out, exact, "index_add_atomic")
+    # More rows than a block's 256, long segments at the end of one block and the start of the next.
+    index = np.concatenate([np.repeat([0, 255, 256, 299], [70, 300, 66, 65]), np.arange(300)])
+    order = np.argsort(index, kind="stable")
+    src = normal((len(index), 1), dtype, 3, odd)
+    out = spatial.segment_sum(sim, src, device(order), device(index[order]), 300)
+    close(out, formulas.segment_sum(f8(src), index, 300, None, 1.0, -1, False), "segment_sum_flat")
 
 
 # (planes, *size), kernel, stride, padding, dilation; the last has windows of more than 127 cells.
@@ -265,15 +333,25 @@ def windows(sim, dtype, odd):
             _pool(here, x, size, kernel, stride, padding, dilation, ceil)
             x = normal(shape, dtype, 5)
             count = _count(size, kernel, stride, padding, dilation, False)
-            planes = (-1, *size)
-            found = spatial.im2col(here, x, count, kernel, stride, padding, dilation)
-            exact = formulas.im2col(f8(x).reshape(planes), count, kernel, stride, padding, dilation)
-            close(found, exact.reshape(found.shape), f"im2col {shape}")
-            g = normal(found.shape, dtype, 6)
-            dx = spatial.col2im(here, g, size, count, kernel, stride, padding, dilation)
-            taken = f8(g).reshape(exact.shape)
-            exact = formulas.col2im(taken, size, count, kernel, stride, padding, dilation)
-            close(dx, exact.reshape(shape), f"col2im {shape}")
+            for inside in (False, True):
+                _columns(here, x, size, count, kernel, stride, padding, dilation, inside)
+
+
+def _columns(sim, x, size, count, kernel, stride, padding, dilation, inside):
+    what, planes = f"{x.shape} inside {inside}", (-1, *size)
+    found = spatial.im2col(sim, x, count, kernel, stride, padding, dilation, inside)
+    exact = formulas.im2col(f8(x).reshape(planes), count, kernel, stride, padding, dilation)
+    # [batch, channels * cells of the kernel, windows], or the batch beside the windows
+    together = exact.reshape(x.shape[0], -1, np.prod(count))
+    turned = together.transpose(1, 0, 2).reshape(found.shape) if inside else together
+    close(found, turned, f"im2col {what}")
+    g = normal(found.shape, x.dtype.name, 6)
+    dx = spatial.col2im(sim, g, size, count, kernel, stride, padding, dilation, inside)
+    taken = f8(g)
+    if inside:
+        taken = taken.reshape(together.shape[1], x.shape[0], -1).transpose(1, 0, 2)
+    exact = formulas.col2im(taken.reshape(exact.shape), size, count, kernel, stride, padding, dilation)
+    close(dx, exact.reshape(x.shape), f"col2im {what}")
 
 
 def _pool(sim, x, size, kernel, stride, padding, dilation, ceil):
@@ -303,60 +381,127 @@ def _pool(sim, x, size, kernel, stride, padding, dilation, ceil):
         close(dx, exact.reshape(x.shape), f"avg_{what} backward {padded} {divisor}")
 
 
-# ---- optimisers ----
+# ---- optimisers and gradients: many tensors in one launch ----
 
 _ADAM = dict(beta1=0.8, beta2=0.9, eps=1e-2)
+# Two lines of numbers for each kernel.
 _STEPS = {
     "sgd": (dict(weight_decay=0.1), dict(maximize=True)),
     "sgd_momentum": (
         dict(momentum=0.9, dampening=0.3, weight_decay=0.1),
         dict(momentum=0.8, nesterov=True, maximize=True),
     ),
-    "adam": (_ADAM | dict(weight_decay=0.1), _ADAM | dict(maximize=True)),
-    "adamw": (_ADAM | dict(weight_decay=0.1),),
+    **{
+        name: (_ADAM | dict(weight_decay=0.1), _ADAM | dict(maximize=True))
+        for name in ("adam", "adamw", "adam_amsgrad", "adamw_amsgrad")
+    },
 }
+# One element, whole packs, a tail, more than a chunk, none.
+_SIZES = (1, 64, 70, CHUNK + 5, 0)
+
+
+def _tensors(dtype, seed, odd):
+    # The last at an odd address among even ones.
+    return [normal(n, dtype, seed + n, odd) for n in _SIZES] + [normal(30, dtype, seed, 1)]
 
 
 def optimizers(sim, dtype, odd):
     wide = accumulator(as_dtype(dtype))
-    for name, options in _STEPS.items():
-        states = {"sgd": 0, "sgd_momentum": 1}.get(name, 2)
-        # One element, whole packs, a tail, more than a chunk; an odd address among even ones.
-        params = [normal(n, dtype, n, odd) for n in (1, 64, 70, CHUNK + 5)] + [normal(30, dtype, 5, 1)]
-        state = [[device(np.zeros(p.shape, wide), odd) for p in params] for _ in range(states)]
-        step = MultiTensor(sim, name)
-        for t, given in enumerate((*options, options[0]), 1):
-            _step(sim, name, step, t, params, state, dict(lr=0.1) | given, wide, odd)
+    for name, lines in _STEPS.items():
+        numbers = sgd_numbers if name.startswith("sgd") else adam_numbers
+        params = _tensors(dtype, 0, odd)
+        state = [[device(np.zeros(p.shape, wide), odd) for p in params] for _ in range(STATES[name])]
+        steps = [counts(sim, p.size, 0) for p in params]
+        which = [0, 1, 0, 1, 0, 1]
+        kept = [*params, *steps, *sum(state, [])]
+        sim.memory = kept
+        step = MultiTensor(sim, name, params, state, steps, which)
+        tables = sim.memory[len(kept) :]
+        for t in (1, 2, 3):
+            grads = [None if t == 2 and i == 1 else g for i, g in enumerate(_tensors(dtype, 7 * t, odd))]
+            sim.memory = [*kept, *tables, *(g for g in grads if g is not None)]
+            factor = 0.5 if t == 3 else 1.0
+            scale = device(np.full(1, factor, wide)) if t == 3 else None
+            before = [v.copy() for v in kept]
+            send = [numbers(0.1, **line) for line in lines]
+            step(grads, send, scale=scale, skip=device(np.ones(1, np.int32)))
+            for old, now in zip(before, kept, strict=True):
+                np.testing.assert_array_equal(old, now, err_msg=f"{name}: a step that was left out")
+            step(grads, send, scale=scale, skip=device(np.zeros(1, np.int32)) if t == 2 else None)
+            for i, g in enumerate(grads):
+                taken = 1 if g is None else factor
+                rest = [v[i] for v in state]
+                olds = [
+                    before[i],
+                    *(before[2 * len(params) + j * len(params) + i] for j in range(len(state))),
+                ]
+                done = t - (t == 3 and i == 1)
+                _judge_step(name, olds, (params[i], *rest), steps[i], done, g, lines[which[i]], taken)
 
 
-def _step(sim, name, step, t, params, state, options, wide, odd):
-    grads = [normal(p.shape, p.dtype.name, 9 + t, odd) for p in params]
-    sim.memory = [*params, *grads, *(s for tensors in state for s in tensors)]
-    skip, scale = device(np.zeros(1, np.int32)), device(np.full(1, 0.5, wide))
-    before = [[v.copy() for v in tensors] for tensors in (params, *state)]
-    skip[0] = 1
-    step(params, grads, *state, step=t, scale=scale, skip=skip, **options)
-    for old, now in zip(before, (params, *state), strict=True):
-        for a, b in zip(old, now, strict=True):
-            np.testing.assert_array_equal(a, b, err_msg=f"{name}: a skipped step")
-    skip[0] = 0
-    given = dict(scale=scale, skip=skip) if t == 2 else {}
-    step(params, grads, *state, step=t, **given, **options)
-    for i, g in enumerate(grads):
-        p, *s = (f8(tensors[i]) for tensors in before)
-        g = f8(g) * (0.5 if given else 1.0)
+def _judge_step(name, before, after, steps, t, g, options, factor):
+    assert (steps == (t if g is not None else t - 1)).all(), name
+    p, *state = (f8(v) for v in before)
+    if g is not None:
         if name.startswith("sgd"):
             rest = dict(weight_decay=0.0, momentum=0.0, dampening=0.0, nesterov=False, maximize=False)
-            formulas.sgd(p, g, s, t, **(rest | options))
+            formulas.sgd(p, f8(g) * factor, state, t, 0.1, **(rest | options))
         else:
-            rest = dict(weight_decay=0.0, maximize=False, decoupled=name == "adamw")
-            formulas.adam(p, g, s, t, **(rest | options))
-        close(params[i], p, f"{name} step {t} tensor {i}")
-        for got, exact in zip(state, s, strict=True):
-            close(got[i], exact, f"{name} step {t} state {i}")
+            rest = dict(weight_decay=0.0, maximize=False, decoupled=name.startswith("adamw"))
+            formulas.adam(p, f8(g) * factor, state, t, 0.1, **(rest | options))
+    for got, exact, what in zip(after, (p, *state), ("param", "first", "second", "third"), strict=False):
+        close(got, exact, f"{name} step {t} of {len(p)} elements: {what}")
 
 
-ALL = (pointwise, dropout, columns, softmax, cross_entropy, norms, batch_norm, segments, windows, optimizers)
+def gradients(sim, dtype, odd):
+    grads = [g for g in _tensors(dtype, 3, odd) if g.size]
+    wide, small = accumulator(grads[0].dtype), sim.small()
+    for p in NORMS:
+        flat = np.concatenate([f8(g) for g in grads])
+        sim.memory = list(grads)
+        close(gradient_norm(sim, grads, p), [np.linalg.norm(flat, p)], f"gradient_norm {p}")
+        grads[2][5] = np.nan
+        assert np.isnan(gradient_norm(sim, grads, p)).all()
+        grads[2][5] = 1
+    # More blocks than the last launch's 512 threads.
+    many = normal(600 * CHUNK if dtype == "float16" else 10, dtype, 4, odd)
+    small.memory = [many]
+    close(gradient_norm(small, [many], np.inf), [np.abs(f8(many)).max()], "gradient_norm of many blocks")
+    for total in (0.5, 2.0, 1.0):
+        factor = min(1.0, 1.0 / (total + 1e-6))
+        before = [g.copy() for g in grads]
+        sim.memory = list(grads)
+        gradient_clip(sim, grads, device(np.full(1, total, wide)), 1.0)
+        for old, now in zip(before, grads, strict=True):
+            close(now, f8(old) * factor, f"gradient_clip {total}")
+    for bad in (0.0, np.inf, np.nan):
+        for i, at in ((2, 33), (3, -1), (4, 0)):
+            mine, found = [g.copy() for g in grads], device(np.zeros(1, np.int32))
+            mine = [device(m, g.ctypes.data % 16 // g.itemsize) for m, g in zip(mine, grads, strict=True)]
+            mine[i][at] = bad
+            before = [g.copy() for g in mine]
+            sim.memory = list(mine)
+            gradient_unscale(sim, mine, device(np.full(1, 4.0, wide)), found)
+            assert found[0] == (not np.isfinite(bad)), (bad, i)
+            for old, now in zip(before, mine, strict=True):
+                close(now, f8(old) / 4.0, f"gradient_unscale {bad}")
+    _loss_scales(sim)
+
+
+def _loss_scales(sim):
+    scale, good = device(np.ones(1, np.float32)), device(np.zeros(1, np.int32))
+    seen = []
+    for bad in (0, 0, 0, 1, 0, 0, 0):
+        loss_scale(sim, scale, good, device(np.full(1, bad, np.int32)), 3.0, 0.5, 2)
+        seen.append((scale[0], good[0]))
+    assert seen == [(1, 1), (3, 0), (3, 1), (1.5, 0), (1.5, 1), (4.5, 0), (4.5, 1)]
+    scale[0] = 2.0**127
+    loss_scale(sim, scale, good, device(np.zeros(1, np.int32)), 3.0, 0.5, 2)
+    assert scale[0] == np.float32(2.0**127) and good[0] == 0
+
+
+ALL = (pointwise, dropout, columns, softmax, softmax_columns, cross_entropy, norms, batch_norm, segments)
+ALL += (windows, optimizers, gradients)
 # What runs each file: its mutants are judged by these.
 FILES = {
     "activations.cuh": (pointwise, columns),
@@ -365,6 +510,7 @@ FILES = {
     "columns.cu": (windows,),
     "cross_entropy.cu": (cross_entropy,),
     "dropout.cu": (dropout,),
+    "gradients.cu": (gradients,),
     "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
     "norm.cu": (norms,),
     "optimizer.cu": (optimizers,),
@@ -372,5 +518,6 @@ FILES = {
     "pool.cu": (windows,),
     "segment.cu": (segments,),
     "softmax.cu": (softmax,),
+    "softmax_columns.cu": (softmax_columns,),
     "windows.cuh": (windows,),
 }

@@ -58,6 +58,58 @@ def test_batch_norm(dtype, shape, offset):
         for got, e, p, which in zip(grads, exact, plain, ("dx", "dweight", "dbias"), strict=True):
             judge(got, e, np.asarray(p, got.dtype), f"{which} {dtype} {shape} affine={affine}")
         assert calls.batch_norm_backward(Sim(), g, x, weight, mean, var, 1e-5, needs_x=False)[0] is None
+        # A relu behind it: the gradient counts except where its output is 0 (NaN counts).
+        relu = normal(shape, dtype, 5, offset)
+        relu[relu < 0] = 0
+        relu.reshape(-1)[0] = np.nan
+        masked = np.where(relu <= 0, g.dtype.type(0), g)
+        grads = _same(
+            lambda sim, w=weight, m=mean, v=var, o=relu: calls.batch_norm_backward(
+                sim, g, x, w, m, v, 1e-5, True, o
+            )
+        )
+        exact, plain = (
+            gradient(F, *wide(masked, x, weight), 1e-5, (True,) * 3),
+            gradient(F, masked, x, weight, 1e-5, (True,) * 3),
+        )
+        for got, e, p, which in zip(grads, exact, plain, ("dx", "dweight", "dbias"), strict=True):
+            judge(got, e, np.asarray(p, got.dtype), f"masked {which} {dtype} {shape} affine={affine}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape,offset", (((41, 35), 0), ((40, 64), 1), ((3, 5, 16), 0), ((70, 2, 15, 8), 0)))
+@pytest.mark.parametrize("masked", (False, True))
+def test_batch_norm_by_fixed_statistics(dtype, shape, offset, masked):
+    op, c = OPS["batch_norm_eval"], shape[1]
+    x, g = normal(shape, dtype, 1, offset), normal(shape, dtype, 2, offset)
+    mean, var = normal(c, dtype, 3), device(np.abs(normal(c, dtype, 4)) + g.dtype.type(0.5))
+    relu = normal(shape, dtype, 5, offset) if masked else None
+    d = g if relu is None else np.where(relu <= 0, g.dtype.type(0), g)
+    wide_mean, wide_var = (device(v.astype(accumulator(g.dtype))) for v in (mean, var))
+    for weight in (normal(c, dtype, 6), None):
+        f = op.formulas
+        both = []
+        for dd, xx, m, v, w in (wide(d, x, mean, var, weight), (d, x, mean, var, weight)):
+            both.append(
+                (
+                    f["x"].function(F, dd, xx, v, w, 1e-5),
+                    f["weight"].function(F, dd, xx, m, v, 1e-5),
+                    f["bias"].function(F, dd),
+                )
+            )
+        for needs in ((True, True, True), (True, False, False), (False, True, False), (True, False, True)):
+            grads = _same(
+                lambda sim, w=weight, n=needs: [
+                    v
+                    for v in calls.batch_norm_eval_backward(
+                        sim, g, x, relu, w, wide_mean, wide_var, 1e-5, n
+                    )
+                    if v is not None
+                ]
+            )
+            chosen = [(e, p) for e, p, need in zip(*both, needs, strict=True) if need]
+            for got, (e, p) in zip(grads, chosen, strict=True):
+                judge(got, e, np.asarray(p, got.dtype), f"{dtype} {shape} {needs} weight={weight is not None}")
 
 
 # ---- sums by index ----
@@ -79,6 +131,7 @@ def _sorted(index):
         (300, 20, 64, 1),
         (50, 11, 1, 0),
         (400, 3, 1, 0),
+        (3000, 300, 1, 0),
         (90, 1, 260, 0),
     ),
 )
@@ -220,3 +273,12 @@ def test_columns(dtype, shape, kernel, stride, padding, dilation):
     (image,) = _same(lambda sim: (calls.col2im(sim, g, size, count, kernel, stride, padding, dilation),))
     inside = back[(..., *(slice(p, p + n) for p, n in zip(padding, size, strict=True)))]
     judge(image, inside, inside.astype(x.dtype), "col2im")
+    # The same with the samples inside: one matrix for the batch.
+    settings = count, kernel, stride, padding, dilation, True
+    (together,) = _same(lambda sim: (calls.im2col(sim, x, *settings),))
+    depth, cells = columns.shape[1:]
+    expected = columns.transpose(1, 0, 2).reshape(depth, shape[0] * cells)
+    np.testing.assert_array_equal(together, expected)
+    turned = device(g.transpose(1, 0, 2).reshape(expected.shape))
+    (again,) = _same(lambda sim: (calls.col2im(sim, turned, size, *settings),))
+    np.testing.assert_array_equal(again, image)

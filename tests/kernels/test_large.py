@@ -11,7 +11,17 @@ import pytest
 from lucid.kernel import calls
 from lucid.kernel import calls_spatial as spatial
 from lucid.kernel.launch import accumulator, prepare
-from lucid.kernel.multi_tensor import CHUNK, MultiTensor
+from lucid.kernel.multi_tensor import (
+    CHUNK,
+    STATES,
+    MultiTensor,
+    adam_numbers,
+    counts,
+    gradient_clip,
+    gradient_norm,
+    gradient_unscale,
+    sgd_numbers,
+)
 from lucid.kernel.specs import KERNELS
 from lucid.storage.dtype import as_dtype
 from tests.kernels import formulas
@@ -236,35 +246,69 @@ def test_windows():
 
 
 def test_columns():
-    batch, size, sim = (MOST >> 13) + 1, (32, 32), LastBlock()
+    # The last of 65535 ranges of channels has the last channel.
+    batch, size, sim = 65535 * 8, (32, 32), LastBlock()
     x, window = ending((batch, 1, *size), 1, 1), ((3, 3), (1, 1), (1, 1), (1, 1))
     out = spatial.im2col(sim, x, size, *window)
     exact = formulas.im2col(f8(x[-1:, 0]), size, *window)
     assert out.size > MOST
     close(out.reshape(-1)[-256:], exact.reshape(-1)[-256:], "im2col")
-    batch, window = (MOST >> 10) + 1, ((1, 1), (1, 1), (0, 0), (1, 1))
+    batch, window = 65535 * 65, ((1, 1), (1, 1), (0, 0), (1, 1))
     columns = ending((batch, 1, 32 * 32), 1, 2)
     dx = spatial.col2im(sim, columns, size, size, *window)
+    assert dx.size > MOST
     np.testing.assert_array_equal(dx.reshape(-1)[-256:], columns.reshape(-1)[-256:])
+    # The batch inside: more than 2^32 columns of one channel.
+    x = ending((MOST // 1024 + 1, 1, *size), 1, 3)
+    out = spatial.im2col(sim, x, size, *window, True)
+    np.testing.assert_array_equal(out[0, -256:], x.reshape(-1)[-256:])
+    dx = spatial.col2im(sim, x.reshape(1, -1), size, size, *window, True)
+    np.testing.assert_array_equal(dx.reshape(-1)[-256:], x.reshape(-1)[-256:])
 
 
-@pytest.mark.parametrize("name", ("sgd_momentum", "adam"))
+@pytest.mark.parametrize("name", ("sgd_momentum", "adam_amsgrad"))
 def test_optimisers(name):
     n, sim = MOST + CHUNK, LastBlock()
     p, g = ending((n,), CHUNK, 1), ending((n,), CHUNK, 2)
-    state = [sparse((n,), np.float32) for _ in range(1 + (name == "adam"))]
-    before, moments = f8(p[-CHUNK:]), [np.zeros(CHUNK) for _ in state]
-    options = dict(lr=0.1, weight_decay=0.1)
-    if name == "adam":
-        options |= dict(beta1=0.8, beta2=0.9, eps=1e-2)
-        formulas.adam(before, f8(g[-CHUNK:]), moments, 1, **options, decoupled=False, maximize=False)
+    state = [sparse((n,), np.float32) for _ in range(STATES[name])]
+    exact, moments = f8(p[-CHUNK:]), [np.zeros(CHUNK) for _ in state]
+    if name == "sgd_momentum":
+        numbers = sgd_numbers(0.1, 0.1, False, 0.9)
+        formulas.sgd(exact, f8(g[-CHUNK:]), moments, 1, 0.1, 0.1, 0.9, 0.0, False, False)
     else:
-        options |= dict(momentum=0.9)
-        rest = dict(dampening=0.0, nesterov=False, maximize=False)
-        formulas.sgd(before, f8(g[-CHUNK:]), moments, 1, **options, **rest)
-    MultiTensor(sim, name)([p], [g], *([s] for s in state), step=1, **options)
-    close(p[-CHUNK:], before, name)
-    close(state[0][-CHUNK:], moments[0], f"{name} state")
+        numbers = adam_numbers(0.1, 0.8, 0.9, 1e-2, 0.1)
+        formulas.adam(exact, f8(g[-CHUNK:]), moments, 1, 0.1, 0.1, 0.8, 0.9, 1e-2, False, False)
+    steps = [counts(sim, n, 0)]
+    MultiTensor(sim, name, [p], [[s] for s in state], steps)([g], [numbers])
+    assert steps[0][-1] == 1
+    close(p[-CHUNK:], exact, name)
+    for got, moment in zip(state, moments, strict=True):
+        close(got[-CHUNK:], moment, f"{name} state")
+
+
+def test_gradients():
+    n, sim = MOST + CHUNK, LastBlock()
+    g = ending((n,), CHUNK, 1)
+    old = f8(g[-CHUNK:])
+    gradient_norm(sim, [g], 2.0)
+    close(sim.given["gradient_norm"]["partial"][-1:], [(old**2).sum()], "gradient_norm")
+    gradient_clip(sim, [g], device(np.full(1, 2.0, np.float32)), 1.0)
+    close(g[-CHUNK:], old / 2, "gradient_clip")
+    found = device(np.zeros(1, np.int32))
+    gradient_unscale(sim, [g], device(np.full(1, 2.0, np.float32)), found)
+    close(g[-CHUNK:], old / 4, "gradient_unscale")
+
+
+def test_columns_of_softmax():
+    outer, n, inner = 65535, 9, 8192
+    x, g, sim = ending((outer, n, inner), 1, 1), ending((outer, n, inner), 1, 2), LastBlock()
+    for name in ("softmax", "log_softmax"):
+        out = calls.softmax_columns(sim, name, x, 1)
+        last = f8(x[-1, :, -256:]).T
+        close(out[-1, :, -256:], getattr(formulas, name)(last).T, name)
+        dx = calls.softmax_backward_columns(sim, name, g, out, 1)
+        exact = getattr(formulas, f"{name}_backward")(f8(g[-1, :, -256:]).T, f8(out[-1, :, -256:]).T)
+        close(dx[-1, :, -256:], exact.T, f"{name} backward")
 
 
 # Batch norm takes an element's index apart in 32 bits; its op gives arrays of 2^31 elements and more to the
@@ -284,7 +328,13 @@ def test_batch_norm_just_below(inner):
     out, dx = sparse(shape), sparse(shape)
     grid = (-(-n // (256 * 8)),)
     sim("batch_norm_apply", grid, (256,), (x, mean, scale, None, out, channels, inner, n), dtype)
-    sim("batch_norm_backward_apply", grid, (256,), (g, x, mean, coefficients, dx, channels, inner, n), dtype)
+    sim(
+        "batch_norm_backward_apply",
+        grid,
+        (256,),
+        (g, x, None, mean, coefficients, dx, channels, inner, n),
+        dtype,
+    )
     on = np.arange(n - 256, n) // inner % channels
     last, lastg = (f8(v.reshape(-1)[-256:]) for v in (x, g))
     m, s, (a, b, c) = f8(mean)[on], f8(scale)[on], f8(coefficients)[:, on]

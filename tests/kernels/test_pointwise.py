@@ -148,6 +148,13 @@ def test_dropout_is_the_generators_mask(dtype):
             np.testing.assert_array_equal(
                 calls.dropout_mask(Sim(order, seed), (n,), state, keep, x.dtype), mask
             )
+            # The same place, counted from another.
+            for first, skip in ((0, 2), (2**64 - 3, 5)):
+                origin = device(np.array([(7 << 40) + 11, first], np.uint64))
+                np.testing.assert_array_equal(calls.dropout(Sim(order, seed), x, origin, keep, skip), out)
+                np.testing.assert_array_equal(
+                    calls.dropout_mask(Sim(order, seed), (n,), origin, keep, x.dtype, skip), mask
+                )
 
 
 # ---- lucid.cuh ----

@@ -53,6 +53,25 @@ def test_softmax(name, dtype):
         judge(dx, gradient(F, *wide(g, out), -1), gradient(F, g, out, -1), f"{name} backward {dtype} {shape}")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ("softmax", "log_softmax"))
+def test_softmax_columns(name, dtype):
+    op = OPS[name]
+    # One row per warp and many; packs, odd sizes, an address off by one; more outer ones than a tile.
+    shapes = ((3, 21, 40), 0), ((2, 50, 33), 0), ((1, 7, 300), 0), ((5, 9, 16), 1), ((1, 1, 1), 0)
+    for shape, offset in shapes:
+        x, g = normal(shape, dtype, 1, offset, scale=4.0), normal(shape, dtype, 2, offset)
+        (out,) = _same_in_all_orders(lambda sim, x=x: (calls.softmax_columns(sim, name, x, 1),))
+        what = f"{name} {dtype} {shape}"
+        judge(out, op.forward(np, *wide(x), 1), op.forward(np, x, 1), what)
+        out = device(out, offset)
+        (dx,) = _same_in_all_orders(
+            lambda sim, g=g, out=out: (calls.softmax_backward_columns(sim, name, g, out, 1),)
+        )
+        gradient = op.formulas["x"].function
+        judge(dx, gradient(F, *wide(g, out), 1), gradient(F, g, out, 1), f"{what} backward")
+
+
 @pytest.mark.parametrize("name", ("softmax", "log_softmax"))
 @pytest.mark.parametrize("cols", (40, 1100))
 def test_softmax_of_infinities_and_nan(name, cols):
@@ -64,6 +83,9 @@ def test_softmax_of_infinities_and_nan(name, cols):
     np.testing.assert_allclose(
         calls.softmax(Sim(), name, device(x)), OPS[name].forward(np, *wide(x), -1), rtol=1e-6
     )
+    turned = device(x.T[None])
+    expected = OPS[name].forward(np, *wide(turned), 1)
+    np.testing.assert_allclose(calls.softmax_columns(Sim(), name, turned, 1), expected, rtol=1e-6)
 
 
 # ---- cross entropy ----
@@ -210,6 +232,11 @@ def test_norm(name, dtype):
             )
             for got, e, p, which in zip(grads, exact, plain, ("dx", "dweight", "dbias"), strict=False):
                 judge(got, e, np.asarray(p, got.dtype), f"{what} {which}")
+            join = normal((rows, cols), dtype, 5, offset)
+            joined = calls.norm_backward(Sim(), name, g, x, weight, mean, rstd, cols, (True, True, True), join)
+            e, p = exact[0] + wide(join)[0], plain[0] + join
+            judge(joined[0], e, np.asarray(p, join.dtype), f"{what} joined dx")
+            np.testing.assert_array_equal(*wide(joined[1], grads[1]))
 
 
 @pytest.mark.parametrize("name", ("layer_norm", "rms_norm"))
@@ -228,6 +255,9 @@ def test_norm_of_long_rows_and_partial_needs(name, cols):
             assert (got is None) == (not need)
             if need:
                 np.testing.assert_allclose(got, e, rtol=1e-4, atol=1e-5)
+    join = normal((3, cols), "float32", 4)
+    joined = calls.norm_backward(Sim(), name, g, x, weight, mean, rstd, cols, (True, False, False), join)
+    np.testing.assert_allclose(joined[0], exact[0] + join, rtol=1e-4, atol=1e-5)
 
 
 def test_norm_is_steady_far_from_zero():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -67,6 +68,25 @@ def test_other_initialisers(device):
         init.kaiming_normal_(w, mode="both")
 
 
+@pytest.mark.parametrize("name", ["constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal",
+                                  "orthogonal", "sparse", "uniform", "xavier_normal", "xavier_uniform"])
+def test_deprecated_names_warn_as_pytorch_does(name):
+    args = {"constant": (0.5,), "sparse": (0.3,)}.get(name, ())
+    shape = (4, 2, 3) if name == "dirac" else (4, 6)
+    message = f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`."
+    lucid.manual_seed(1)
+    with pytest.warns(FutureWarning) as caught:
+        old = getattr(init, name)(lucid.zeros(*shape), *args)
+    assert str(caught[0].message) == message and caught[0].filename == __file__
+    lucid.manual_seed(1)
+    np.testing.assert_array_equal(host(old), host(getattr(init, f"{name}_")(lucid.zeros(*shape), *args)))
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings(record=True) as theirs:
+        warnings.simplefilter("always")
+        getattr(torch.nn.init, name)(torch.zeros(*shape), *args)
+    assert theirs[0].category is FutureWarning and str(theirs[0].message) == message
+
+
 def test_layers_start_as_in_pytorch():
     torch = pytest.importorskip("torch")
     lucid.manual_seed(0)
@@ -100,6 +120,75 @@ def test_clip_grad_norm(p, device):
     params[0].grad = lucid.tensor(np.full((3, 4), np.nan), device=device)
     with pytest.raises(LucidError, match="total norm of order .* is nan"):
         utils.clip_grad_norm_(params, 1.0, p, error_if_nonfinite=True)
+
+
+@pytest.mark.parametrize("p", [2.0, 1.0, 1.5, math.inf])
+def test_clip_grad_norm_of_all_kinds_of_gradients(p, device):
+    """Several dtypes, a transpose, complex numbers, nothing: the norm of float64, and each scaled once."""
+    rng = np.random.default_rng(0)
+    kinds = ["float32", "float64", "bfloat16", "float16", "float32", "float64", "complex64", "float32"]
+    shapes = [(3, 4), (5,), (70,), (6, 2), (20000,), (), (4, 3), (0, 3)]
+    zeros = [lucid.zeros(*s, dtype=k, device=device) for s, k in zip(shapes, kinds, strict=True)]
+    params = [nn.Parameter(z) for z in zeros]
+    for q, s in zip(params, shapes, strict=True):
+        g = rng.standard_normal(s) + (1j * rng.standard_normal(s) if q.is_complex() else 0)
+        q.grad = lucid.tensor(g, dtype=q.dtype, device=device)
+    # Every second column of a larger array, whose others must stay.
+    wide = lucid.ones(3, 8, device=device)
+    wide[:, ::2] = params[0].grad
+    params[0].grad = wide[:, ::2]
+    assert not params[0].grad.is_contiguous()
+    before = [host(q.grad).astype("complex128" if q.is_complex() else "float64") for q in params]
+    total = np.linalg.norm(np.concatenate([g.ravel() for g in before]), p)
+    versions = [q.grad._version for q in params]
+    got = utils.clip_grad_norm_(params, 2 * total, p)
+    assert got.item() == pytest.approx(total, rel=1e-5)
+    for q, g in zip(params, before, strict=True):
+        np.testing.assert_array_equal(host(q.grad), g.astype(q.dtype))
+    assert utils.clip_grad_norm_(params, 0.25, p).item() == got.item()
+    assert all(q.grad._version > v for q, v in zip(params, versions, strict=True))
+    for q, g in zip(params, before, strict=True):
+        rtol = {"bfloat16": 2.0**-7, "float16": 2.0**-9}.get(q.dtype.name, 1e-5)
+        now = host(q.grad).astype(g.dtype)
+        np.testing.assert_allclose(now, g * (0.25 / (total + 1e-6)), rtol=rtol, atol=1e-6)
+    assert (host(wide)[:, 1::2] == 1).all()
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+@pytest.mark.parametrize("p", [2.0, 1.0, 3.0, math.inf])
+def test_clip_grad_norm_of_what_is_not_finite_is_pytorchs(p, bad, device):
+    torch = pytest.importorskip("torch")
+    values = [np.array([1.0, bad, -2.0], "f4"), np.array([3.0], "f4")]
+    runs = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for lib in (lucid, torch):
+            where = {"device": device} if lib is lucid else {}
+            params = [lib.zeros(len(v), requires_grad=True, **where) for v in values]
+            for q, v in zip(params, values, strict=True):
+                q.grad = lib.tensor(v, **where)
+            total = lib.nn.utils.clip_grad_norm_(params, 1.0, p)
+            runs.append([float(total), *(q.grad.tolist() for q in params)])
+        # A power that overflows.
+        assert utils.get_total_norm([lucid.full((3,), 1e30, device=device)], 3.0).item() == math.inf
+    np.testing.assert_array_equal(runs[0][0], runs[1][0])
+    for a, b in zip(runs[0][1:], runs[1][1:], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_clip_grad_norm_is_three_launches(device):
+    from lucid.testing import simulator
+
+    if device == "cpu" or not simulator.is_on():
+        pytest.skip("launches are counted on the simulated device")
+    params = [nn.Parameter(lucid.zeros(n + 1, device=device)) for n in range(20)]
+    for q in params:
+        q.grad = lucid.ones_like(q)
+    utils.clip_grad_norm_(params, 1.0)
+    for p in (2.0, 1.0, math.inf):
+        with simulator.counted() as counts:
+            utils.clip_grad_norm_(params, 1.0, p)
+        assert counts == {"launches": 3, "raw": 3, "syncs": 0, "h2d_bytes": 0, "d2h_bytes": 0}
 
 
 def test_clip_grad_value(device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_positions_out_of_range_are_refused(call, text):
     (lambda x: x[1.5], DtypeError, "getitem: expected integers, slices"),
     (lambda x: x[lucid.tensor([1.0])], DtypeError, "getitem: expected an index of integers or bools, got "
                                                    "float32"),
-    (lambda x: x[lucid.tensor([1]).to(dtype="uint8")], DtypeError, "use .long.. for positions, .bool.. for a "
+    (lambda x: x[lucid.tensor([1.0])], DtypeError, "use .long.. for positions, .bool.. for a "
                                                                    "mask"),
     (lambda x: x.gather(0, lucid.tensor([[0.5]])), DtypeError, "gather: expected an index of integers, got "
                                                                "float32"),
@@ -330,3 +331,38 @@ def test_searching_agrees_with_numpy_also_in_batches():
     assert lucid.searchsorted(lucid.tensor([2, 3, 1]), 2, sorter=lucid.tensor(order)).item() == 1
     assert lucid.isin(lucid.tensor([1, 2, 3]), lucid.tensor([3, 1])).tolist() == [True, False, True]
     assert lucid.bucketize(lucid.tensor([1.0]), lucid.tensor([1.0]), out_int32=True).dtype == lucid.int32
+
+
+UINT8_MASKS = {
+    "getitem": lambda lib, x, m: x[m],
+    "getitem pair": lambda lib, x, m: lib.stack([x, x, x])[m, m],
+    "getitem 0-d": lambda lib, x, m: x[m[0]],
+    "setitem": lambda lib, x, m: (x.__setitem__(m, lib.zeros(2)), x)[1],
+    "where": lambda lib, x, m: lib.where(m, x, -x),
+}
+
+
+@pytest.mark.parametrize("name", UINT8_MASKS)
+def test_uint8_masks_are_taken_as_bool_with_a_warning(name, device):
+    x, m = lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([1, 0, 1], dtype="uint8")
+    with pytest.warns(UserWarning, match="a uint8 mask is taken as bool"):
+        found = UINT8_MASKS[name](lucid, x.to(device), m.to(device))
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = UINT8_MASKS[name](
+            torch, torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1, 0, 1], dtype=torch.uint8)
+        )
+    assert found.tolist() == expected.tolist()
+
+
+def test_unsigned_numbers_of_numpy_are_positions(device):
+    assert lucid.tensor([1.0, 2.0, 3.0], device=device)[np.uint8(1)].item() == 2.0
+
+
+@pytest.mark.parametrize("name", ["masked_fill", "masked_select", "masked_scatter"])
+def test_masked_functions_refuse_uint8(name, device):
+    x, m = lucid.ones(3, device=device), lucid.tensor([1, 0, 1], dtype="uint8", device=device)
+    args = {"masked_fill": (0.0,), "masked_select": (), "masked_scatter": (x,)}[name]
+    with pytest.raises(DtypeError, match=f"^{name}: expected a mask of bools, got uint8; use .bool"):
+        getattr(x, name)(m, *args)

@@ -143,11 +143,12 @@ def test_parameters_and_gradients_with_strides(name):
 
 
 def test_large_parameters_are_cut_into_parts(monkeypatch):
-    from lucid.optim import optimizer as module
+    from lucid.optim import elementwise, slots
 
+    monkeypatch.setattr(elementwise, "SMALL", 0)
     whole, cut = _pair((50, 7)), _pair((50, 7))
     optim.AdamW([whole]).step()
-    monkeypatch.setattr(module, "PART", 64)
+    monkeypatch.setattr(slots, "PART", 64)
     adam = optim.AdamW([cut])
     adam.step()
     assert len(adam._slots[id(adam.param_groups[0])][0].parts) == 6

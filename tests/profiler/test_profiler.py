@@ -4,18 +4,21 @@ behind.
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import time
+import warnings
 
 import numpy as np
 import pytest
 
 import lucid
-from lucid import fusion
+from lucid import fusion, profiler
 from lucid.autograd import engine
 from lucid.errors import LucidError
-from lucid.fusion import groups, rewrite
-from lucid.profiler import profile, record_function
+from lucid.fusion import find_groups, groups, rewrite
+from lucid.profiler import ProfilerActivity, profile, record_function
 
 
 def step(x):
@@ -157,3 +160,115 @@ def test_callback_decorator_and_switched_off_fusion():
     assert seen == [prof] and prof.events()[0].name == "work"
     work()
     assert len(prof.events()) == 9
+
+
+# ---- PyTorch's ways: schedule, activities, memory, stacks ----
+
+
+PLANS = (
+    {"wait": 1, "warmup": 1, "active": 2},
+    {"wait": 0, "warmup": 0, "active": 1, "repeat": 2},
+    {"wait": 2, "warmup": 1, "active": 3, "repeat": 1, "skip_first": 2},
+    {"wait": 2, "warmup": 1, "active": 1, "skip_first": 1, "skip_first_wait": 1},
+)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_schedule_is_pytorchs(plan):
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, of a plan without warmup
+        ours, theirs = profiler.schedule(**plan), torch.profiler.schedule(**plan)
+    assert [ours(i).name for i in range(20)] == [theirs(i).name for i in range(20)]
+
+
+def test_schedule_checks_its_numbers():
+    with pytest.raises(ValueError, match="active > 0, got wait=0, warmup=0, active=0"):
+        profiler.schedule(wait=0, warmup=0, active=0)
+
+
+def test_only_the_scheduled_steps_are_recorded(device):
+    seen = []
+    x = lucid.ones(3, device=device)
+    with profile(
+        activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+        schedule=profiler.schedule(wait=1, warmup=1, active=2, repeat=2),
+        on_trace_ready=lambda p: seen.append((p.step_num, [e.name for e in p.events()])),
+    ) as prof:
+        for i in range(10):
+            (x.exp, x.sin, x.cos, x.tanh)[i % 4]()
+            prof.step()
+    traced = [f"ProfilerStep#{n}" for n in range(10)]
+    assert seen == [
+        (4, [traced[2], "cos", traced[3], "tanh"]),
+        (8, [traced[6], "cos", traced[7], "tanh"]),
+    ]
+    assert prof.synchronize and [find_groups] == engine.PASSES
+    x.exp()
+    assert len(prof.events()) == 4
+
+
+def test_a_trace_under_way_is_handed_over_at_the_end():
+    seen = []
+    plan = profiler.schedule(wait=0, warmup=1, active=5)
+    with profile(schedule=plan, on_trace_ready=lambda p: seen.append(len(p.events()))) as prof:
+        for _ in range(3):
+            lucid.ones(2).exp()
+            prof.step()
+    assert len(seen) == 1
+    with profile(schedule=profiler.schedule(wait=9, warmup=1, active=1), on_trace_ready=seen.append):
+        lucid.ones(2).exp()
+    assert len(seen) == 1 and [find_groups] == engine.PASSES
+
+
+def test_memory_is_that_of_results_and_gradients(device):
+    x = lucid.ones(256, device=device, requires_grad=True)
+    with profile(profile_memory=True) as prof:
+        (x.exp().reshape(16, 16) * 3.0).sum().backward()
+    rows = {r.key: r.memory for r in prof.key_averages()}
+    assert rows["exp"] == rows["mul"] == rows["ExpBackward"] == 1024
+    assert rows["reshape"] == 0 and rows["sum"] == 4
+    table = prof.key_averages().table(sort_by="self_cpu_memory_usage")
+    assert "Memory" in table.splitlines()[0] and "1.0 KiB" in table.splitlines()[2]
+
+
+def here():
+    return lucid.ones(2).exp()
+
+
+def there():
+    return lucid.ones(2).exp()
+
+
+def test_stacks(tmp_path):
+    with profile(with_stack=True) as prof:
+        here(), there(), there()
+    rows = [r for r in prof.key_averages(group_by_stack_n=1) if r.key == "exp"]
+    assert sorted((r.count, r.stack[0].rpartition(" ")[2]) for r in rows) == [(1, "here"), (2, "there")]
+    assert all(r.stack[0].startswith(__file__) for r in rows)
+    assert len([r for r in prof.key_averages() if r.key == "exp"]) == 1
+    prof.export_stacks(tmp_path / "stacks.txt", "self_cuda_time_total")
+    lines = (tmp_path / "stacks.txt").read_text().splitlines()
+    assert any(re.search(r"\): here;exp \d+$", line) for line in lines)
+    assert not any("lucid/profiler" in line for line in lines)
+
+
+@pytest.mark.parametrize("use_gzip", [False, True])
+def test_tensorboard_trace_handler(tmp_path, use_gzip):
+    handler = profiler.tensorboard_trace_handler(tmp_path / "log", "worker", use_gzip)
+    with profile(on_trace_ready=handler):
+        lucid.ones(2).exp()
+    (path,) = (tmp_path / "log").iterdir()
+    assert re.fullmatch(r"worker\.\d+\.pt\.trace\.json" + r"\.gz" * use_gzip, path.name)
+    text = gzip.decompress(path.read_bytes()) if use_gzip else path.read_bytes()
+    assert [e["name"] for e in json.loads(text)["traceEvents"]][-1] == "exp"
+
+
+def test_pytorchs_numbers():
+    with profile() as prof:
+        lucid.ones(2).exp()
+    (row,) = [r for r in prof.key_averages() if r.key == "exp"]
+    assert row.cpu_time_total == row.cuda_time_total == pytest.approx(row.time * 1e6)
+    assert row.self_cpu_time_total == pytest.approx(row.self_time * 1e6)
+    with pytest.raises(ValueError, match="activities are of ProfilerActivity.CPU, ProfilerActivity.CUDA"):
+        profile(activities=["gpu"])

@@ -15,7 +15,12 @@ class PackedSequence(NamedTuple):
 
     First come all first elements, then all second ones, the longest sequence always first. data: [sum of
     lengths, ...]; batch_sizes: [T], how many sequences have a step t; sorted_indices, unsorted_indices: [N]
-    or None, the order of the sequences and its inverse.
+    or None, the order of the sequences and its inverse. Made by `pack_sequence`.
+
+    >>> import lucid
+    >>> packed = lucid.nn.utils.rnn.pack_sequence([lucid.tensor([1, 2]), lucid.tensor([3])])
+    >>> packed.data, packed.batch_sizes
+    (tensor([1, 3, 2]), tensor([2, 1]))
     """
 
     data: Tensor
@@ -36,7 +41,12 @@ class PackedSequence(NamedTuple):
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that undoes `permutation`."""
+    """The permutation that undoes `permutation`; None for None.
+
+    >>> import lucid
+    >>> lucid.nn.utils.rnn.invert_permutation(lucid.tensor([2, 0, 1]))
+    tensor([1, 2, 0])
+    """
     if permutation is None:
         return None
     backend, p = permutation.storage.backend, permutation.storage.array
@@ -60,7 +70,12 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     """The sequences of a padded batch [T, N, ...] ([N, T, ...] with batch_first), packed.
 
     enforce_sorted: the lengths must already descend; otherwise the sequences are sorted, and put back by
-    pad_packed_sequence.
+    pad_packed_sequence. Raises ShapeError for lengths that do not fit.
+
+    >>> import lucid
+    >>> x = lucid.tensor([[1, 2], [3, 0]])    # two sequences, one padded
+    >>> lucid.nn.utils.rnn.pack_padded_sequence(x, [2, 1], batch_first=True).data
+    tensor([1, 3, 2])
     """
     x = input.transpose(0, 1) if batch_first else input
     sizes = _numbers(lengths)
@@ -82,7 +97,16 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
                         total_length: int | None = None) -> tuple[Tensor, Tensor]:
-    """(padded [T, N, ...], lengths [N]): the inverse of pack_padded_sequence."""
+    """(padded [T, N, ...], lengths [N]): the inverse of pack_padded_sequence.
+
+    Raises ShapeError for a total_length below the longest.
+
+    >>> import lucid
+    >>> packed = lucid.nn.utils.rnn.pack_sequence([lucid.tensor([1, 2]), lucid.tensor([3])])
+    >>> lucid.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    (tensor([[1, 2],
+            [3, 0]]), tensor([2, 1]))
+    """
     data, batch_sizes = sequence.data, _numbers(sequence.batch_sizes)
     steps, n = len(batch_sizes), batch_sizes[0]
     total = steps if total_length is None else total_length
@@ -103,7 +127,13 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
 
 def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
                  padding_side: str = "right") -> Tensor:
-    """[T, N, ...] ([N, T, ...] with batch_first): tensors [length, ...] filled up to the longest."""
+    """[T, N, ...] ([N, T, ...] with batch_first): tensors [length, ...] filled up to the longest.
+
+    >>> import lucid
+    >>> lucid.nn.utils.rnn.pad_sequence([lucid.tensor([1, 2]), lucid.tensor([3])], batch_first=True)
+    tensor([[1, 2],
+            [3, 0]])
+    """
     items = list(sequences)
     if not items or padding_side not in ("left", "right"):
         raise ShapeError("pad_sequence: expected at least one tensor and padding_side 'left' or 'right', "
@@ -121,18 +151,34 @@ def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
-    """The tensors [length, ...] of a padded batch."""
+    """The tensors [length, ...] of a padded batch.
+
+    >>> import lucid
+    >>> lucid.nn.utils.rnn.unpad_sequence(lucid.tensor([[1, 2], [3, 0]]), [2, 1], batch_first=True)
+    [tensor([1, 2]), tensor([3])]
+    """
     x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [x[i, :n] for i, n in enumerate(_numbers(lengths))]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Tensors [length, ...], packed."""
+    """Tensors [length, ...], packed. enforce_sorted: the lengths must already descend, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.nn.utils.rnn.pack_sequence([lucid.tensor([1, 2]), lucid.tensor([3])]).batch_sizes
+    tensor([2, 1])
+    """
     return pack_padded_sequence(pad_sequence(sequences), [x.shape[0] for x in sequences],
                                 enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The tensors [length, ...] of a packed sequence."""
+    """The tensors [length, ...] of a packed sequence.
+
+    >>> import lucid
+    >>> packed = lucid.nn.utils.rnn.pack_sequence([lucid.tensor([1, 2]), lucid.tensor([3])])
+    >>> lucid.nn.utils.rnn.unpack_sequence(packed)
+    [tensor([1, 2]), tensor([3])]
+    """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

@@ -42,7 +42,13 @@ class WeightNorm:
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     """The module, whose parameter `name` is from now on g v / |v| of two parameters `name`_g and `name`_v.
 
-    The norm runs over all dimensions but `dim` (over all for None).
+    The norm runs over all dimensions but `dim` (over all for None). Raises LucidError for a second weight
+    norm of the same parameter.
+
+    >>> import lucid
+    >>> layer = lucid.nn.utils.weight_norm(lucid.nn.Linear(3, 2))
+    >>> [name for name, _ in layer.named_parameters()]
+    ['bias', 'weight_g', 'weight_v']
     """
     hook = WeightNorm(name, None if dim == -1 else dim)
     if hook.find(module) is not None:
@@ -58,7 +64,15 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """The module, whose `name` is one parameter again, with its present value."""
+    """The module, whose `name` is one parameter again, with its present value.
+
+    Raises LucidError for a module without weight norm.
+
+    >>> import lucid
+    >>> layer = lucid.nn.utils.weight_norm(lucid.nn.Linear(3, 2))
+    >>> [name for name, _ in lucid.nn.utils.remove_weight_norm(layer).named_parameters()]
+    ['bias', 'weight']
+    """
     hook = WeightNorm(name, None)
     key = hook.find(module)
     if key is None:

@@ -53,15 +53,18 @@ def configure(
     order: str | None = None,
     seed: int | None = None,
     coverage: bool | None = None,
+    devices: int | None = None,
 ) -> None:
-    """Sets how kernels run: mode fast or checked, order forward, reverse or random, seed, line coverage."""
+    """Sets how kernels run: mode fast or checked, order forward, reverse or random, seed, line coverage; and
+    the number of devices.
+    """
     for name, value, allowed in (
         ("mode", mode, ("fast", "checked")),
         ("order", order, ("forward", "reverse", "random")),
     ):
         if value is not None and value not in allowed:
             raise ValueError(f"strictcupy.configure: {name} must be one of {allowed}, got {value!r}")
-    given = {"mode": mode, "order": order, "seed": seed, "coverage": coverage}
+    given = {"mode": mode, "order": order, "seed": seed, "coverage": coverage, "devices": devices}
     vars(SETTINGS).update({name: value for name, value in given.items() if value is not None})
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .indexing import has_mask, index, refuse_duplicates
 from .memory import CURRENT, MemoryPointer
-from .state import COUNT, NotInStandin, UndefinedOnDevice, api
+from .state import COUNT, HERE, SETTINGS, NotInStandin, UndefinedOnDevice, api
 
 try:
     import ml_dtypes
@@ -26,7 +26,7 @@ except ImportError:
     BFLOAT16 = None
 
 SCALARS = (bool, int, float, complex, np.bool_, np.number)
-_CUDA = (2, 0)  # DLPack's kDLCUDA, device 0
+_CUDA = 2  # DLPack's kDLCUDA
 _BASIC = frozenset((int, slice, NoneType, EllipsisType))
 _KINDS = frozenset("?bBhHiIlLqQefdFDE")
 
@@ -57,8 +57,8 @@ def check_dtype(dtype: Any) -> np.dtype:
 class ndarray:
     """An array in the memory of the simulated device; see cupy.ndarray."""
 
-    __slots__ = ("_a", "_mem", "_base", "__weakref__")
-    _a: np.ndarray  # the elements
+    __slots__ = ("_raw", "_mem", "_base", "__weakref__")
+    _raw: np.ndarray  # the elements, wherever they lie
     _mem: Any  # the Block, Adopted or UnownedMemory that they lie in
     _base: ndarray | None
     __array_priority__ = 100
@@ -77,25 +77,35 @@ class ndarray:
         end = sum((s - 1) * abs(t) for s, t in zip(shape, strides, strict=True)) if strides else 0
         n = max(int(np.prod(shape, dtype=np.int64)) * dt.itemsize, end + dt.itemsize)
         buffer: Any = (ctypes.c_char * n).from_address(memptr.ptr) if memptr.ptr else None
-        r._a, r._mem, r._base = (
+        r._raw, r._mem, r._base = (
             np.ndarray(shape, dt, buffer, 0, strides, None if strides else order),
             memptr.mem,
             None,
         )
         return r
 
+    @property
+    def _a(self) -> np.ndarray:
+        """The elements, for an operation of the current device."""
+        if SETTINGS.devices > 1 and self._mem.device_id != HERE.device:
+            raise ValueError(
+                f"The device where the array resides ({self._mem.device_id}) is different from the current "
+                f"device ({HERE.device}). Peer access is unavailable between these devices."
+            )
+        return self._raw
+
     # ---- what an array is
-    shape = property(lambda s: s._a.shape, lambda s, v: s._reshape_in_place(v))
-    dtype = property(lambda s: s._a.dtype)
-    ndim = property(lambda s: s._a.ndim)
-    size = property(lambda s: s._a.size)
-    nbytes = property(lambda s: s._a.nbytes)
-    itemsize = property(lambda s: s._a.itemsize)
-    strides = property(lambda s: s._a.strides)
-    flags = property(lambda s: s._a.flags)
+    shape = property(lambda s: s._raw.shape, lambda s, v: s._reshape_in_place(v))
+    dtype = property(lambda s: s._raw.dtype)
+    ndim = property(lambda s: s._raw.ndim)
+    size = property(lambda s: s._raw.size)
+    nbytes = property(lambda s: s._raw.nbytes)
+    itemsize = property(lambda s: s._raw.itemsize)
+    strides = property(lambda s: s._raw.strides)
+    flags = property(lambda s: s._raw.flags)
     base = property(lambda s: s._base)
-    T = property(lambda s: view(s._a.T, s))
-    mT = property(lambda s: view(s._a.mT, s))
+    T = property(lambda s: view(s._raw.T, s))
+    mT = property(lambda s: view(s._raw.mT, s))
     flat = property(lambda s: _not_here("ndarray.flat"))
     cstruct = property(lambda s: _not_here("ndarray.cstruct"))
 
@@ -118,18 +128,19 @@ class ndarray:
     @property
     def data(self) -> MemoryPointer:
         p = MemoryPointer.__new__(MemoryPointer)
-        p.mem, p.ptr, p.device_id = self._mem, self._a.ctypes.data if self._a.size else 0, 0
+        raw = self._raw
+        p.mem, p.ptr, p.device_id = self._mem, raw.ctypes.data if raw.size else 0, self._mem.device_id
         return p
 
     @property
     def device(self) -> Any:
         from .cuda import Device
 
-        return Device(0)
+        return Device(self._mem.device_id)
 
     def _reshape_in_place(self, v: Any) -> None:
-        self._a = self._a.view()
-        self._a.shape = v
+        self._raw = self._raw.view()
+        self._raw.shape = v
 
     # ---- protocols
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -158,7 +169,7 @@ class ndarray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        a = self._a
+        a = self._raw
         return {
             "shape": a.shape,
             "typestr": a.dtype.str,
@@ -174,10 +185,10 @@ class ndarray:
     ) -> Any:
         if self.dtype.char == "E":
             raise BufferError("bfloat16 is not supported by NumPy's DLPack")
-        return set_dlpack_device(self._a.__dlpack__(), _CUDA[0])
+        return set_dlpack_device(self._raw.__dlpack__(), _CUDA, self._mem.device_id)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CUDA
+        return _CUDA, self._mem.device_id
 
     def toDlpack(self) -> Any:
         return self.__dlpack__()
@@ -185,16 +196,16 @@ class ndarray:
     # ---- to and from the host
     def get(self, stream: Any = None, order: Any = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
         COUNT.syncs += bool(blocking)
-        COUNT.d2h_bytes += self._a.nbytes
+        COUNT.d2h_bytes += self._raw.nbytes
         if out is None:
-            return np.array(self._a, order=order)
+            return np.array(self._raw, order=order)
         if not isinstance(out, np.ndarray):
             raise TypeError("Only numpy.ndarray can be obtained from cupy.ndarray")
         if out.dtype != self.dtype or out.shape != self.shape:
             raise ValueError(
                 f"Shape or dtype mismatch. Expected {self.shape} {self.dtype}, got {out.shape} {out.dtype}"
             )
-        out[...] = self._a
+        out[...] = self._raw
         return out
 
     def set(self, arr: Any, stream: Any = None) -> None:
@@ -205,15 +216,15 @@ class ndarray:
         if arr.shape != self.shape:
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
         COUNT.h2d_bytes += arr.nbytes
-        self._a[...] = arr
+        self._raw[...] = arr
 
     def _value(self) -> Any:
         COUNT.syncs += 1
-        COUNT.d2h_bytes += self._a.nbytes
-        return self._a
+        COUNT.d2h_bytes += self._raw.nbytes
+        return self._raw
 
     def item(self) -> Any:
-        if self._a.size != 1:
+        if self._raw.size != 1:
             raise ValueError("can only convert an array of size 1 to a Python scalar")
         return self._value().item()
 
@@ -224,13 +235,13 @@ class ndarray:
         return self._value().tobytes(order)
 
     def __float__(self) -> float:
-        return float(self._value().item() if self._a.ndim and self._a.size == 1 else self._value())
+        return float(self._value().item() if self._raw.ndim and self._raw.size == 1 else self._value())
 
     def __int__(self) -> int:
-        return int(self._value().item() if self._a.size == 1 else self._value())
+        return int(self._value().item() if self._raw.size == 1 else self._value())
 
     def __complex__(self) -> complex:
-        return complex(self._value().item() if self._a.size == 1 else self._value())
+        return complex(self._value().item() if self._raw.size == 1 else self._value())
 
     def __bool__(self) -> bool:
         return bool(self._value())
@@ -242,17 +253,17 @@ class ndarray:
         return str(self._value())
 
     def __format__(self, spec: str) -> str:
-        return format(self._value()[()] if self._a.ndim == 0 else self._value(), spec)
+        return format(self._value()[()] if self._raw.ndim == 0 else self._value(), spec)
 
     def __len__(self) -> int:
-        if not self._a.ndim:
+        if not self._raw.ndim:
             raise TypeError("len() of unsized object")
-        return self._a.shape[0]
+        return self._raw.shape[0]
 
     def __iter__(self) -> Iterator[ndarray]:
-        if not self._a.ndim:
+        if not self._raw.ndim:
             raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(self._a.shape[0]))
+        return (self[i] for i in range(self._raw.shape[0]))
 
     def __reduce__(self) -> Any:
         return _rebuild, (self.get(),)
@@ -267,11 +278,11 @@ class ndarray:
     def __getitem__(self, k: Any) -> ndarray:
         t = type(k)
         if t in _BASIC:
-            r = self._a[k]
-            return view(r, self) if type(r) is np.ndarray else view(self._a[k, ...], self)
+            r = self._raw[k]
+            return view(r, self) if type(r) is np.ndarray else view(self._raw[k, ...], self)
         if t is tuple and _BASIC.issuperset(map(type, k)):
-            r = self._a[k]
-            return view(r, self) if type(r) is np.ndarray else view(self._a[(*k, ...)], self)
+            r = self._raw[k]
+            return view(r, self) if type(r) is np.ndarray else view(self._raw[(*k, ...)], self)
         k, advanced = index(k, self._a.shape)
         COUNT.launches += 1
         if not advanced:
@@ -301,21 +312,21 @@ class ndarray:
         if subok is not None:
             raise TypeError("subok is not supported yet")
         dt = check_dtype(dtype)
-        if not copy and dt == self._a.dtype:
+        if not copy and dt == self._raw.dtype:
             return self
         COUNT.launches += 1
         return adopt(cast(self._a, dt, order))
 
     def copy(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
-        return adopt(self._a.copy(order))
+        return adopt(self._raw.copy(order))  # from wherever it lies to the current device
 
     def flatten(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
         return adopt(self._a.flatten(order))
 
     def view(self, dtype: Any = None, array_class: Any = None) -> ndarray:
-        return view(self._a.view() if dtype is None else self._a.view(check_dtype(dtype)), self)
+        return view(self._raw.view() if dtype is None else self._raw.view(check_dtype(dtype)), self)
 
     def fill(self, value: Any) -> None:
         if isinstance(value, ndarray):
@@ -328,20 +339,21 @@ class ndarray:
     def reshape(self, *shape: Any, order: Any = "C") -> ndarray:
         if len(shape) == 1 and not isinstance(shape[0], int):
             shape = tuple(shape[0]) if not isinstance(shape[0], np.integer) else shape
-        r = self._a.reshape(shape, order=order)
-        if np.may_share_memory(r, self._a) or not r.size:
+        r = self._raw.reshape(shape, order=order)
+        if np.may_share_memory(r, self._raw) or not r.size:
             return view(r, self)
         COUNT.launches += 1
+        assert self._a is self._raw  # a copy: on the current device alone
         return adopt(r)
 
     def transpose(self, *axes: Any) -> ndarray:
-        return view(self._a.transpose(*axes), self)
+        return view(self._raw.transpose(*axes), self)
 
     def squeeze(self, axis: Any = None) -> ndarray:
-        return view(self._a.squeeze(axis), self)
+        return view(self._raw.squeeze(axis), self)
 
     def swapaxes(self, axis1: int, axis2: int) -> ndarray:
-        return view(self._a.swapaxes(axis1, axis2), self)
+        return view(self._raw.swapaxes(axis1, axis2), self)
 
     def sort(self, axis: int = -1) -> None:
         COUNT.launches += 1
@@ -381,12 +393,15 @@ def _rebuild(a: np.ndarray) -> ndarray:
     return upload(a)
 
 
-def set_dlpack_device(capsule: Any, kind: int) -> Any:
-    """The DLPack capsule, its device type set to CUDA (2), so that hosts refuse it, or to the CPU (1)."""
+def set_dlpack_device(capsule: Any, kind: int, index: int = 0) -> Any:
+    """The DLPack capsule, its device type set to CUDA (2), so that hosts refuse it, or to the CPU (1), and its
+    device number.
+    """
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    # DLManagedTensor starts with {void* data; int32 device_type; ...}.
-    ctypes.c_int32.from_address(get(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p)).value = kind
+    # DLManagedTensor starts with {void* data; int32 device_type; int32 device_id; ...}.
+    device = (ctypes.c_int32 * 2).from_address(get(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p))
+    device[0], device[1] = kind, index
     return capsule
 
 
@@ -404,7 +419,7 @@ def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
         n *= s
     mem = CURRENT.block(n)
     r = object.__new__(ndarray)
-    r._a = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order if order in ("C", "F") else "C")
+    r._raw = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order if order in ("C", "F") else "C")
     r._mem, r._base = mem, None
     if fill is not None:
         COUNT.launches += 1
@@ -415,14 +430,14 @@ def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
 def adopt(a: np.ndarray) -> ndarray:
     """A device array that takes over `a`, the result of a NumPy function that nobody else holds."""
     r = object.__new__(ndarray)
-    r._a, r._mem, r._base = a, CURRENT.adopt(a), None
+    r._raw, r._mem, r._base = a, CURRENT.adopt(a), None
     return r
 
 
 def view(a: np.ndarray, src: ndarray) -> ndarray:
     """A device array that shares the memory of `src`."""
     r = object.__new__(ndarray)
-    r._a, r._mem, r._base = a, src._mem, src if src._base is None else src._base
+    r._raw, r._mem, r._base = a, src._mem, src if src._base is None else src._base
     return r
 
 
@@ -475,7 +490,7 @@ def wrap(r: Any, sources: tuple[ndarray, ...] = ()) -> Any:
             return r
         if r.base is not None:
             for s in sources:
-                if np.may_share_memory(r, s._a):
+                if np.may_share_memory(r, s._raw):
                     return view(r, s)
         return adopt(r if r.flags.c_contiguous else np.ascontiguousarray(r))
     if isinstance(r, (np.generic, bool)):

@@ -1,6 +1,7 @@
 """`cupy.cuda`: Device, Stream, Event, the runtime's queries, pinned memory.
 
-There is one device, and nothing is asynchronous.
+There are as many devices as LUCID_CUDA_SIM_DEVICES says (one unless set), without access to each other's
+memory, and nothing is asynchronous.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from . import memory
+from .cublaslt import LIBRARY
 from .memory import CURRENT, DEFAULT_POOL, TOTAL_MEMORY
-from .state import COUNT, NotInStandin
+from .state import COUNT, HERE, SETTINGS, NotInStandin
 
 DEVICE_NAME = "simulated CUDA device (CPU)"
 COMPUTE_CAPABILITY = "90"
@@ -41,7 +43,7 @@ class CUDADriverError(RuntimeError):
 
 
 def _check_device(n: int) -> None:
-    if n != 0:
+    if not 0 <= n < SETTINGS.devices:
         raise CUDARuntimeError(101, "cudaErrorInvalidDevice: invalid device ordinal")
 
 
@@ -51,23 +53,40 @@ def synchronize() -> None:
     CURRENT.pool.check_redzones()
 
 
+class _Stack(threading.local):
+    """The devices that were current outside `with` blocks of this thread."""
+
+    def __init__(self) -> None:
+        self.devices: list[int] = []
+
+
+_stack = _Stack()
+
+
+def _set_device(n: int) -> None:
+    _check_device(n)
+    HERE.device = int(n)
+
+
 class Device:
-    """The simulated device 0."""
+    """A simulated device."""
 
     __slots__ = ("id",)
 
     def __init__(self, device: Any = None) -> None:
-        self.id = 0 if device is None else int(device)
+        self.id = HERE.device if device is None else int(device)
 
     def __int__(self) -> int:
         return self.id
 
     def __enter__(self) -> Device:
         _check_device(self.id)
+        _stack.devices.append(HERE.device)
+        HERE.device = self.id
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        pass
+        HERE.device = _stack.devices.pop()
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Device) and other.id == self.id
@@ -81,9 +100,10 @@ class Device:
     def __repr__(self) -> str:
         return f"<CUDA Device {self.id}>"
 
-    def use(self) -> None:
+    def use(self) -> Device:
         """Makes this the current device."""
-        _check_device(self.id)
+        _set_device(self.id)
+        return self
 
     def synchronize(self) -> None:
         """Waits for all streams."""
@@ -99,7 +119,8 @@ class Device:
     @property
     def mem_info(self) -> tuple[int, int]:
         """(free, total) bytes."""
-        return TOTAL_MEMORY - CURRENT.pool.total_bytes(), TOTAL_MEMORY
+        with self:
+            return TOTAL_MEMORY - CURRENT.pool.total_bytes(), TOTAL_MEMORY
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -116,18 +137,31 @@ class Device:
     @property
     def pci_bus_id(self) -> str:
         """An invented address."""
-        return "0000:00:00.0"
+        return f"0000:{self.id:02x}:00.0"
 
 
 _stream_numbers = itertools.count(16)
 
 
 class _Streams(threading.local):
+    """This thread's current stream of each device, and those that were current outside `with` blocks."""
+
     def __init__(self) -> None:
-        self.stack: list[Stream] = []
+        self.current: dict[int, Stream] = {}
+        self.stack: list[tuple[int, Stream]] = []
 
 
 _streams = _Streams()
+
+
+def _match(stream: Stream) -> int:
+    """The current device; raises when the stream belongs to another."""
+    if stream.device_id not in (-1, HERE.device):
+        raise RuntimeError(
+            f"The device that the stream is created on ({stream.device_id}) does not match with the current "
+            f"device ({HERE.device})"
+        )
+    return HERE.device
 
 
 class Stream:
@@ -140,15 +174,20 @@ class Stream:
         self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None
     ) -> None:
         self.ptr = 0 if null else 2 if ptds else next(_stream_numbers)
-        self.is_non_blocking, self.priority, self.device_id = non_blocking, priority or 0, 0
+        self.is_non_blocking, self.priority = non_blocking, priority or 0
+        self.device_id = -1 if null or ptds else HERE.device
         self.done = True
+        self.waited: list[Event] = []  # CuPy has no such list: the events that its work waits for
 
     def __enter__(self) -> Stream:
-        _streams.stack.append(self)
+        index = _match(self)
+        _streams.stack.append((index, get_current_stream(index)))
+        _streams.current[index] = self
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _streams.stack.pop()
+        index, before = _streams.stack.pop()
+        _streams.current[index] = before
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Stream) and other.ptr == self.ptr
@@ -157,11 +196,11 @@ class Stream:
         return hash(self.ptr)
 
     def __repr__(self) -> str:
-        return f"<Stream {self.ptr} (device 0)>"
+        return f"<Stream {self.ptr} (device {self.device_id})>"
 
     def use(self) -> Stream:
         """Makes this the current stream."""
-        _streams.stack[:] = [self]
+        _streams.current[_match(self)] = self
         return self
 
     def synchronize(self) -> None:
@@ -176,6 +215,7 @@ class Stream:
 
     def wait_event(self, event: Any) -> None:
         """Lets the stream wait for an event."""
+        self.waited[:] = [*self.waited[-99:], event]
 
     @classmethod
     def from_external(cls, obj: Any) -> Stream:
@@ -217,12 +257,12 @@ class ExternalStream(Stream):
 
     def __init__(self, ptr: int, device_id: int = -1) -> None:
         super().__init__()
-        self.ptr = int(ptr)
+        self.ptr, self.device_id = int(ptr), device_id
 
 
 def get_current_stream(device_id: int = -1) -> Stream:
     """The current stream of this thread."""
-    return _streams.stack[-1] if _streams.stack else Stream.null
+    return _streams.current.get(HERE.device if device_id == -1 else device_id, Stream.null)
 
 
 class Event:
@@ -230,12 +270,16 @@ class Event:
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self._time: float | None = None
+        self.device_id, self.stream = HERE.device, -1  # of which device, recorded on which stream
         self.ptr = next(_stream_numbers)
         self.done = True
 
     def record(self, stream: Any = None) -> None:
         """Takes the time."""
-        self._time = time.perf_counter()
+        stream = get_current_stream() if stream is None else stream
+        if self.device_id != (HERE.device if stream.device_id == -1 else stream.device_id):
+            raise CUDARuntimeError(400, "cudaErrorInvalidResourceHandle: invalid resource handle")
+        self._time, self.stream = time.perf_counter(), stream.ptr
 
     def synchronize(self) -> None:
         """Waits for the event."""
@@ -244,7 +288,7 @@ class Event:
 
 def get_elapsed_time(start_event: Event, end_event: Event) -> float:
     """Milliseconds between two events; of the simulation, so a figure about nothing."""
-    if start_event._time is None or end_event._time is None:
+    if start_event._time is None or end_event._time is None or start_event.device_id != end_event.device_id:
         raise CUDARuntimeError(400, "cudaErrorInvalidResourceHandle: invalid resource handle")
     return (end_event._time - start_event._time) * 1e3
 
@@ -376,15 +420,15 @@ def _get_device_properties(device: int) -> dict[str, Any]:
 
 
 RUNTIME = {
-    "getDeviceCount": lambda: 1,
-    "getDevice": lambda: 0,
-    "setDevice": _check_device,
+    "getDeviceCount": lambda: SETTINGS.devices,
+    "getDevice": lambda: HERE.device,
+    "setDevice": _set_device,
     "getDeviceProperties": _get_device_properties,
     "deviceSynchronize": synchronize,
     "streamSynchronize": lambda stream: synchronize(),
     "driverGetVersion": lambda: CUDA_VERSION,
     "runtimeGetVersion": lambda: CUDA_VERSION,
-    "memGetInfo": lambda: Device(0).mem_info,
+    "memGetInfo": lambda: Device().mem_info,
     "deviceCanAccessPeer": lambda a, b: 0,
     "deviceGetAttribute": lambda attribute, device: {16: 132, 75: 9, 76: 0, 10: 32, 1: 1024}.get(
         int(attribute), 0
@@ -405,6 +449,7 @@ _memory = types.SimpleNamespace(
     using_allocator=using_allocator,
 )
 CUDA = {
+    "simulated_libraries": {"cublasLt": LIBRARY},
     "Device": Device,
     "Stream": Stream,
     "ExternalStream": ExternalStream,
@@ -423,7 +468,7 @@ CUDA = {
     "set_pinned_memory_allocator": lambda allocator=None: None,
     "get_current_stream": get_current_stream,
     "get_elapsed_time": get_elapsed_time,
-    "get_device_id": lambda: 0,
+    "get_device_id": lambda: HERE.device,
     "is_available": lambda: True,
     "get_local_runtime_version": lambda: CUDA_VERSION,
     "get_cuda_path": lambda: None,
@@ -432,7 +477,7 @@ CUDA = {
     "nvrtc": types.SimpleNamespace(getVersion=lambda: divmod(CUDA_VERSION // 10, 100)),
     "driver": types.SimpleNamespace(CUDADriverError=CUDADriverError, get_build_version=lambda: CUDA_VERSION),
     "device": types.SimpleNamespace(
-        Device=Device, get_compute_capability=lambda: COMPUTE_CAPABILITY, get_device_id=lambda: 0
+        Device=Device, get_compute_capability=lambda: COMPUTE_CAPABILITY, get_device_id=lambda: HERE.device
     ),
     "stream": types.SimpleNamespace(
         Stream=Stream,

@@ -21,7 +21,7 @@ from .array import (
     view,
     wrap,
 )
-from .state import COUNT, NotInStandin, UndefinedOnDevice, names
+from .state import COUNT, NotInStandin, UndefinedOnDevice, arrival, names
 
 # first argument: shapes, numbers, sequences of arrays, or anything
 _ANY_FIRST = names(
@@ -86,6 +86,8 @@ def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., A
     parameters: list[str] = spec.get("parameters") or ["*args", "**kwargs"]
     if name in _WIDE:
         impl = _widened(impl, name in _PRODUCTS)
+    if name == "bincount":
+        impl = _bincount
     if module == "cupy.linalg" and name in _LINALG_FLOAT:
         impl = _silent_linalg(impl, name)
     full, first = f"{module}.{name}", parameters[0].lstrip("*")
@@ -140,6 +142,9 @@ def _widened(impl: Callable[..., Any], product: bool) -> Callable[..., Any]:
         ]
         if not narrow:
             return impl(*args, **kw)
+        if product and any(a.dtype == BFLOAT16 and a.ndim > 2 for a in _host_arrays(args)):
+            # matmul in CuPy 14's _core/_routines_linalg.pyx hands such batches to its kernel for integers.
+            raise UndefinedOnDevice("a product of batches of bfloat16: CuPy has none; go through float32")
         others = [a.dtype for a in _host_arrays(args) if a.dtype not in narrow and a.dtype.kind in "fc"]
         back = kw.pop("dtype", None) or (narrow[0] if not others and len(set(narrow)) == 1 else None)
         out = kw.pop("out", None)
@@ -150,6 +155,12 @@ def _widened(impl: Callable[..., Any], product: bool) -> Callable[..., Any]:
         return r
 
     return f
+
+
+def _bincount(x: Any, weights: Any = None, minlength: Any = None) -> Any:
+    """Weights are added by atomics: in any order."""
+    order = slice(None) if weights is None else arrival(x.size)
+    return np.bincount(x[order], None if weights is None else weights[order], minlength or 0)
 
 
 def _host_arrays(x: Any) -> list[np.ndarray]:
@@ -363,12 +374,12 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
 
 def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
     """Whether two arrays share memory."""
-    return np.shares_memory(a._a, b._a, max_work)
+    return np.shares_memory(a._raw, b._raw, max_work)
 
 
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
     """Whether two arrays may share memory."""
-    return np.may_share_memory(a._a, b._a)
+    return np.may_share_memory(a._raw, b._raw)
 
 
 def get_array_module(*args: Any) -> Any:
@@ -381,8 +392,8 @@ def get_array_module(*args: Any) -> Any:
 def from_dlpack(array: Any, device: Any = None, copy: Any = None) -> ndarray:
     """A device array that shares memory with another device array; host arrays are refused, as in CuPy."""
     if type(array) is ndarray:
-        return view(array._a.view(), array)
-    kind = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else None
+        return view(array._raw.view(), array)
+    kind, index = array.__dlpack_device__() if hasattr(array, "__dlpack_device__") else (None, 0)
     if kind == 1:
         raise TypeError(
             "CPU arrays cannot be directly imported to CuPy. "
@@ -391,7 +402,7 @@ def from_dlpack(array: Any, device: Any = None, copy: Any = None) -> ndarray:
     if kind != 2:
         raise TypeError(f"Unsupported array type: {type(array)}")
     host = np.from_dlpack(_OnHost(array.__dlpack__(stream=1)))
-    return _at(host.ctypes.data, host.shape, host.dtype, host.strides, (array, host))
+    return _at(host.ctypes.data, host.shape, host.dtype, host.strides, (array, host), index)
 
 
 class _OnHost:
@@ -407,12 +418,12 @@ class _OnHost:
         return self._capsule
 
 
-def _at(ptr: int, shape: Any, dtype: Any, strides: Any, owner: Any) -> ndarray:
+def _at(ptr: int, shape: Any, dtype: Any, strides: Any, owner: Any, index: int = -1) -> ndarray:
     """A device array on memory that `owner` keeps."""
     from .memory import MemoryPointer, UnownedMemory
 
     n = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return ndarray(shape, dtype, MemoryPointer(UnownedMemory(ptr, n, owner), 0), strides)
+    return ndarray(shape, dtype, MemoryPointer(UnownedMemory(ptr, n, owner, index), 0), strides)
 
 
 def _from_interface(obj: Any) -> ndarray:
@@ -425,7 +436,7 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None) -> ndarray:
     """A view of `x` with the given shape and strides; nothing is checked, as in CuPy."""
     if type(x) is not ndarray:
         raise unsupported(x)
-    return view(np.lib.stride_tricks.as_strided(x._a, shape, strides), x)
+    return view(np.lib.stride_tricks.as_strided(x._raw, shape, strides), x)
 
 
 def sliding_window_view(
@@ -434,7 +445,7 @@ def sliding_window_view(
     """A view of all windows of a shape."""
     if type(x) is not ndarray:
         raise unsupported(x)
-    return view(np.lib.stride_tricks.sliding_window_view(x._a, window_shape, axis, writeable=writeable), x)
+    return view(np.lib.stride_tricks.sliding_window_view(x._raw, window_shape, axis, writeable=writeable), x)
 
 
 def repeat(a: Any, repeats: Any, axis: Any = None) -> ndarray:
@@ -471,7 +482,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> ndarr
 def broadcast_arrays(*args: Any) -> list[ndarray]:
     """The arguments broadcast against each other, as views."""
     shape = np.broadcast_shapes(*(a.shape for a in args))
-    return [view(np.broadcast_to(a._a, shape), a) for a in args]
+    return [view(np.broadcast_to(a._raw, shape), a) for a in args]
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .state import COUNT
+from .state import COUNT, HERE, SETTINGS
 
 GRANULE = 512  # bytes; CuPy's ALLOCATION_UNIT_SIZE
 REDZONE = 256  # bytes on each side
@@ -31,10 +31,13 @@ class RedzoneError(RuntimeError):
     """A kernel wrote outside the array it was given."""
 
 
-class MemoryPool:
-    """A caching allocator with the numbers that CuPy's has: used, total, free blocks, limit; and the peak."""
+class DevicePool:
+    """A caching allocator of one device, with the numbers that CuPy's has: used, total, free blocks, limit;
+    and the peak.
+    """
 
-    def __init__(self, allocator: Any = None) -> None:
+    def __init__(self, device_id: int = 0) -> None:
+        self.device_id = device_id
         self._lock = threading.RLock()
         self._free: dict[int, int] = {}  # size -> cached blocks, as CuPy would count them
         self._raw: dict[
@@ -42,7 +45,7 @@ class MemoryPool:
         ] = {}  # size -> buffers that may be used again, stale contents and all
         self._used = self._total = self._limit = 0
         self.peak = 0  # most bytes in use at once since the last reset; CuPy has no such number
-        self._live: weakref.WeakSet[Block] = weakref.WeakSet()
+        self._live: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def take(self, size: int) -> None:
         """Counts `size` bytes as used."""
@@ -75,16 +78,11 @@ class MemoryPool:
         self._live.add(b)
         return b
 
-    def malloc(self, size: int) -> MemoryPointer:
-        """A MemoryPointer to `size` bytes."""
-        if CURRENT.asked.result is not None:
-            return MemoryPointer(Adopted(self, CURRENT.asked.result), 0)
-        return MemoryPointer(self.block(int(size)), 0)
-
     def check_redzones(self) -> None:
         """Raises RedzoneError when a redzone of a live block has changed."""
         for b in list(self._live):
-            b.check()
+            if isinstance(b, Block):
+                b.check()
 
     def used_bytes(self) -> int:
         """Bytes in use."""
@@ -109,8 +107,6 @@ class MemoryPool:
             self._free.clear()
             self._raw.clear()
 
-    free_all_free = free_all_blocks
-
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
         """Sets the most bytes that `total_bytes` may reach; 0 for no limit."""
         if (size is None) == (fraction is None):
@@ -124,13 +120,88 @@ class MemoryPool:
         return self._limit
 
 
+class MemoryPool:
+    """CuPy's pool: one of its own for each device, and the numbers are those of the current device."""
+
+    def __init__(self, allocator: Any = None) -> None:
+        self._pools: dict[int, DevicePool] = {}
+
+    def here(self) -> DevicePool:
+        """The pool of the current device."""
+        index = HERE.device
+        found = self._pools.get(index)
+        return self._pools.setdefault(index, DevicePool(index)) if found is None else found
+
+    def malloc(self, size: int) -> MemoryPointer:
+        """A MemoryPointer to `size` bytes on the current device."""
+        if CURRENT.asked.result is not None:
+            return MemoryPointer(Adopted(self.here(), CURRENT.asked.result), 0)
+        return MemoryPointer(self.here().block(int(size)), 0)
+
+    def check_redzones(self) -> None:
+        """Raises RedzoneError when a redzone of a live block on any device has changed."""
+        for pool in list(self._pools.values()):
+            pool.check_redzones()
+
+    def owner_of(self, address: int) -> Any:
+        """The live block in which an address lies, or None."""
+        for pool in list(self._pools.values()):
+            for b in list(pool._live):
+                if b.start <= address < b.start + max(b.nbytes, 1):
+                    return b
+        return None
+
+    @property
+    def peak(self) -> int:
+        """Most bytes in use at once since the last reset; CuPy has no such number."""
+        return self.here().peak
+
+    @peak.setter
+    def peak(self, n: int) -> None:
+        self.here().peak = n
+
+    def block(self, nbytes: int) -> Block:
+        """A Block on the current device."""
+        return self.here().block(nbytes)
+
+    def used_bytes(self) -> int:
+        """Bytes in use."""
+        return self.here().used_bytes()
+
+    def total_bytes(self) -> int:
+        """Bytes in use and cached."""
+        return self.here().total_bytes()
+
+    def free_bytes(self) -> int:
+        """Bytes cached."""
+        return self.here().free_bytes()
+
+    def n_free_blocks(self) -> int:
+        """Number of cached blocks."""
+        return self.here().n_free_blocks()
+
+    def free_all_blocks(self, stream: Any = None) -> None:
+        """Drops the cached blocks."""
+        self.here().free_all_blocks(stream)
+
+    free_all_free = free_all_blocks
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        """Sets the most bytes that `total_bytes` may reach; 0 for no limit."""
+        self.here().set_limit(size, fraction)
+
+    def get_limit(self) -> int:
+        """The limit in bytes, 0 for none."""
+        return self.here().get_limit()
+
+
 class Block:
     """A block of the pool: `buffer` holds the bytes, `ptr` is their address."""
 
-    __slots__ = ("pool", "size", "nbytes", "raw", "offset", "buffer", "ptr", "__weakref__")
+    __slots__ = ("pool", "size", "nbytes", "raw", "offset", "buffer", "ptr", "device_id", "__weakref__")
 
-    def __init__(self, pool: MemoryPool, nbytes: int) -> None:
-        self.size = 0
+    def __init__(self, pool: DevicePool, nbytes: int) -> None:
+        self.size, self.device_id = 0, pool.device_id
         size = max(GRANULE, -(-nbytes // GRANULE) * GRANULE) if nbytes else 0
         pool.take(size)
         self.pool, self.size, self.nbytes = pool, size, nbytes
@@ -143,6 +214,11 @@ class Block:
         self.raw[o + nbytes : o + nbytes + REDZONE] = _CANARY
         self.buffer = self.raw[o : o + nbytes]
         self.ptr = self.raw.ctypes.data + o if nbytes else 0
+
+    @property
+    def start(self) -> int:
+        """The first address."""
+        return self.ptr
 
     def check(self) -> None:
         """Raises RedzoneError when a redzone has changed."""
@@ -166,14 +242,26 @@ class Block:
 class Adopted:
     """Memory of a NumPy result, counted in the pool."""
 
-    __slots__ = ("pool", "size", "owner", "ptr")
+    __slots__ = ("pool", "size", "owner", "ptr", "device_id", "__weakref__")
 
-    def __init__(self, pool: MemoryPool, owner: np.ndarray) -> None:
-        self.size = 0
+    def __init__(self, pool: DevicePool, owner: np.ndarray) -> None:
+        self.size, self.device_id = 0, pool.device_id
         n = owner.nbytes
         size = (n + GRANULE - 1) // GRANULE * GRANULE
         pool.take(size)
         self.pool, self.size, self.owner = pool, size, owner
+        pool._live.add(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first address to the last."""
+        low, high = np.lib.array_utils.byte_bounds(self.owner)
+        return high - low
+
+    @property
+    def start(self) -> int:
+        """The first address."""
+        return int(np.lib.array_utils.byte_bounds(self.owner)[0])
 
     @property
     def buffer(self) -> np.ndarray:
@@ -189,14 +277,17 @@ class UnownedMemory:
     """Memory that somebody else owns and keeps alive through `owner`."""
 
     def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
-        self.ptr, self.size, self._owner, self.device_id = int(ptr), int(size), owner, 0
+        self.ptr, self.size, self._owner = int(ptr), int(size), owner
+        # As a driver knows it: by the address.
+        found = CURRENT.pool.owner_of(self.ptr) if device_id < 0 and SETTINGS.devices > 1 else None
+        self.device_id = found.device_id if found is not None else max(device_id, 0)
 
 
 class MemoryPointer:
     """An address in device memory that keeps its block alive."""
 
     def __init__(self, mem: Any, offset: int = 0) -> None:
-        self.mem, self.device_id = mem, 0
+        self.mem, self.device_id = mem, mem.device_id
         base = mem.owner.ctypes.data if isinstance(mem, Adopted) else mem.ptr
         self.ptr = int(base) + int(offset)
 
@@ -205,14 +296,14 @@ class MemoryPointer:
         """The Device of the memory."""
         from .cuda import Device
 
-        return Device(0)
+        return Device(self.device_id)
 
     def __int__(self) -> int:
         return self.ptr
 
     def __add__(self, offset: int) -> MemoryPointer:
         p = MemoryPointer.__new__(MemoryPointer)
-        p.mem, p.ptr, p.device_id = self.mem, self.ptr + int(offset), 0
+        p.mem, p.ptr, p.device_id = self.mem, self.ptr + int(offset), self.device_id
         return p
 
     def memset(self, value: int, size: int) -> None:
@@ -267,7 +358,7 @@ class _Current:
     def adopt(self, a: np.ndarray) -> Any:
         """The memory of a NumPy result, counted as an allocation."""
         if self.allocator is None:
-            return Adopted(self.pool, a)
+            return Adopted(self.pool.here(), a)
         self.asked.result = a
         try:
             return self.allocator(a.nbytes).mem

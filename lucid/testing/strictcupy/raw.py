@@ -10,7 +10,7 @@ import numpy as np
 from .. import cusim
 from .array import is_scalar, ndarray, unsupported
 from .cuda import CUDADriverError
-from .memory import CURRENT, Adopted, Block, MemoryPointer, MemoryPool, RedzoneError
+from .memory import CURRENT, Adopted, Block, DevicePool, MemoryPointer, RedzoneError
 from .state import COUNT, SETTINGS, NotInStandin
 
 DEFAULT_DYNAMIC_SHARED = 48 * 1024
@@ -251,7 +251,7 @@ class _Guards:
             block.check()
 
 
-_SCRATCH = MemoryPool()
+_SCRATCH = DevicePool()
 
 
 def _argument(a: Any) -> Any:
@@ -284,4 +284,4 @@ def _reachable(params: Any, args: Any) -> list[np.ndarray]:
     addresses = any(
         p.pointer and (p.kind == "P" or type(a) is not ndarray) for p, a in zip(params, args, strict=False)
     )
-    return [b.buffer for b in list(CURRENT.pool._live) if b.nbytes] if addresses else []
+    return [b.buffer for b in list(CURRENT.pool.here()._live) if b.nbytes] if addresses else []

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 
 @functools.cache
@@ -29,9 +32,11 @@ class UndefinedOnDevice(RuntimeError):
 
 
 class Settings:
-    """How kernels run: mode (fast, checked), order of threads (forward, reverse, random), seed, coverage.
+    """How kernels run: mode (fast, checked), order of threads (forward, reverse, random), seed, coverage; and
+    how many devices there are.
 
-    Start values come from LUCID_CUSIM_MODE, LUCID_CUSIM_ORDER, LUCID_CUSIM_SEED and LUCID_CUSIM_COVERAGE.
+    Start values come from LUCID_CUSIM_MODE, LUCID_CUSIM_ORDER, LUCID_CUSIM_SEED, LUCID_CUSIM_COVERAGE and
+    LUCID_CUDA_SIM_DEVICES.
     """
 
     def __init__(self) -> None:
@@ -39,6 +44,13 @@ class Settings:
         self.order = os.environ.get("LUCID_CUSIM_ORDER", "random")
         self.seed = int(os.environ.get("LUCID_CUSIM_SEED", "0"))
         self.coverage = os.environ.get("LUCID_CUSIM_COVERAGE", "0") not in ("", "0")
+        self.devices = int(os.environ.get("LUCID_CUDA_SIM_DEVICES") or 1)
+
+
+class Here(threading.local):
+    """This thread's current device."""
+
+    device = 0
 
 
 class DeviceSynchronized(RuntimeError):
@@ -75,4 +87,12 @@ class Counters:
 
 
 SETTINGS = Settings()
+HERE = Here()
 COUNT = Counters()
+
+
+def arrival(n: int) -> Any:
+    """int [n]: the order in which n atomic operations happen, which is that of the threads (`Settings`)."""
+    if SETTINGS.order == "random":
+        return np.random.default_rng(SETTINGS.seed + COUNT.launches).permutation(n)
+    return np.arange(n)[:: -1 if SETTINGS.order == "reverse" else 1]

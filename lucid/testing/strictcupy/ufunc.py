@@ -8,7 +8,7 @@ import numpy as np
 
 from .array import BFLOAT16, adopt, cast, is_scalar, ndarray, unsupported
 from .indexing import index
-from .state import COUNT, NotInStandin
+from .state import COUNT, NotInStandin, arrival
 
 # dtypes for which CuPy has an atomic (cupy/_core/_routines_indexing.pyx)
 AT_DTYPES = {
@@ -150,8 +150,11 @@ class ufunc:
             raise unsupported(b)
         COUNT.launches += 1
         value = cast(b._a, a.dtype) if type(b) is ndarray else b
+        places = np.arange(a.size).reshape(a.shape)[index(indices, a.shape)[0]]
+        order = arrival(places.size)
+        at = np.unravel_index(places.reshape(-1)[order], a.shape)
         with np.errstate(all="ignore"):
-            self._np.at(a._a, index(indices, a.shape)[0], value)
+            self._np.at(a._a, at, np.broadcast_to(value, places.shape).reshape(-1)[order])
 
     def reduce(
         self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False

@@ -22,7 +22,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     type; strings stay a list.
     Raises ShapeError for samples of different shapes or lengths, DtypeError for other objects.
 
-    >>> default_collate([(1, "a"), (2, "b")])
+    >>> import lucid
+    >>> lucid.utils.data.default_collate([(1, "a"), (2, "b")])
     [tensor([1, 2]), ['a', 'b']]
     """
     first = batch[0]
@@ -86,7 +87,13 @@ def _check_shapes(shapes: list[Any]) -> None:
 
 
 def default_convert(sample: Any) -> Any:
-    """A sample without a batch dimension: arrays become tensors, everything else stays."""
+    """A sample without a batch dimension: arrays become tensors, everything else stays.
+
+    >>> import numpy as np
+    >>> import lucid
+    >>> lucid.utils.data.default_convert({"x": np.ones(2, "float32"), "name": "a"})
+    {'x': tensor([1., 1.]), 'name': 'a'}
+    """
     if isinstance(sample, (np.ndarray, np.generic)) and not _TEXT.search(sample.dtype.str):
         return tensor(sample)
     if isinstance(sample, Mapping):

@@ -20,6 +20,15 @@ class Dataset(Generic[T_co]):
     """Samples by index: a subclass gives `__getitem__(i)` and `__len__()`.
 
     It may also give `__getitems__(indices)`, a list of samples, where reading many at once is cheaper.
+
+    >>> import lucid
+    >>> class Squares(lucid.utils.data.Dataset):
+    ...     def __getitem__(self, i):
+    ...         return i * i
+    ...     def __len__(self):
+    ...         return 4
+    >>> [batch.tolist() for batch in lucid.utils.data.DataLoader(Squares(), batch_size=2)]
+    [[0, 1], [4, 9]]
     """
 
     def __getitem__(self, index: Any) -> T_co:
@@ -30,8 +39,16 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
-    """Samples in the order of `__iter__`. With workers each iterates its own copy: use `get_worker_info()` to
-    divide the data.
+    """Samples in the order of `__iter__`.
+
+    With workers each iterates its own copy: use `get_worker_info()` to divide the data.
+
+    >>> import lucid
+    >>> class Count(lucid.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(3))
+    >>> [batch.tolist() for batch in lucid.utils.data.DataLoader(Count(), batch_size=2)]
+    [[0, 1], [2]]
     """
 
     def __iter__(self) -> Iterator[T_co]:
@@ -45,7 +62,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Sample i is the tuple of row i of every tensor; their first dimensions must agree.
 
     >>> import lucid
-    >>> data = TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+    >>> data = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
     >>> [x.item() for x in data[2]], len(data)
     ([2, 20], 4)
     """
@@ -81,7 +98,12 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class StackDataset(Dataset[Any]):
-    """Sample i is a tuple (or, with keywords, a dict) of the datasets' samples i; lengths must agree."""
+    """Sample i is a tuple (or, with keywords, a dict) of the datasets' samples i; lengths must agree.
+
+    >>> import lucid
+    >>> lucid.utils.data.StackDataset(x=[1, 2], y=[3, 4])[1]
+    {'x': 2, 'y': 4}
+    """
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
         if bool(args) == bool(kwargs):
@@ -102,7 +124,13 @@ class StackDataset(Dataset[Any]):
 
 
 class ConcatDataset(Dataset[Any]):
-    """All samples of the first dataset, then of the second, ..."""
+    """All samples of the first dataset, then of the second, ...
+
+    >>> import lucid
+    >>> joined = lucid.utils.data.ConcatDataset([[1, 2], [3]])
+    >>> len(joined), joined[2]
+    (3, 3)
+    """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
@@ -122,7 +150,15 @@ class ConcatDataset(Dataset[Any]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """All samples of the first iterable dataset, then of the second, ..."""
+    """All samples of the first iterable dataset, then of the second, ...
+
+    >>> import lucid
+    >>> class Count(lucid.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(2))
+    >>> list(lucid.utils.data.ChainDataset([Count(), Count()]))
+    [0, 1, 0, 1]
+    """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
@@ -138,7 +174,13 @@ class ChainDataset(IterableDataset[Any]):
 
 
 class Subset(Dataset[T_co]):
-    """The samples of `dataset` at `indices`."""
+    """The samples of `dataset` at `indices`.
+
+    >>> import lucid
+    >>> half = lucid.utils.data.Subset([10, 11, 12, 13], [0, 2])
+    >>> len(half), half[1]
+    (2, 12)
+    """
 
     def __init__(self, dataset: Dataset[T_co], indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
@@ -166,11 +208,12 @@ class Subset(Dataset[T_co]):
 def random_split(
     dataset: Dataset[T_co], lengths: Sequence[int | float], generator: Generator | None = None
 ) -> list[Subset[T_co]]:
-    """Disjoint random subsets with the given lengths, or fractions that sum to 1 (remainders go to the first
-    ones).
+    """Disjoint random subsets with the given lengths, or fractions that sum to 1.
+
+    Remainders go to the first ones.
 
     >>> import lucid
-    >>> [len(part) for part in random_split(range(10), [0.75, 0.25])]
+    >>> [len(part) for part in lucid.utils.data.random_split(range(10), [0.75, 0.25])]
     [8, 2]
     """
     total = len(dataset)  # type: ignore[arg-type]

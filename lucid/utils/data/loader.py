@@ -42,7 +42,7 @@ class DataLoader:
     >>> import lucid
     >>> from lucid.utils.data import TensorDataset
     >>> data = TensorDataset(lucid.arange(5))
-    >>> [batch[0].tolist() for batch in DataLoader(data, batch_size=2)]
+    >>> [batch[0].tolist() for batch in lucid.utils.data.DataLoader(data, batch_size=2)]
     [[0, 1], [2, 3], [4]]
     """
 

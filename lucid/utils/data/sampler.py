@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
@@ -22,14 +23,29 @@ _PIECE = 1 << 16
 
 
 class Sampler:
-    """The base: `__iter__` gives indices (or lists of them), `__len__`, where known, how many."""
+    """The base: `__iter__` gives indices (or lists of them), `__len__`, where known, how many.
+
+    >>> import lucid
+    >>> class Backwards(lucid.utils.data.Sampler):
+    ...     def __init__(self, n):
+    ...         self.n = n
+    ...     def __iter__(self):
+    ...         return iter(range(self.n - 1, -1, -1))
+    >>> list(Backwards(3))
+    [2, 1, 0]
+    """
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
 
 
 class SequentialSampler(Sampler):
-    """0 .. len(data_source) - 1."""
+    """0 .. len(data_source) - 1.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.SequentialSampler(range(10, 13)))
+    [0, 1, 2]
+    """
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -65,8 +81,13 @@ def draw_seed(generator: Generator | None) -> int:
 
 
 class RandomSampler(Shuffling):
-    """A new random order each epoch; with `replacement` independent draws. num_samples: len(data_source) when
-    None.
+    """A new random order each epoch; with `replacement` independent draws.
+
+    num_samples: len(data_source) when None. Raises ShapeError for none.
+
+    >>> import lucid
+    >>> sorted(lucid.utils.data.RandomSampler(range(4)))
+    [0, 1, 2, 3]
     """
 
     def __init__(
@@ -103,7 +124,12 @@ class RandomSampler(Shuffling):
 
 
 class SubsetRandomSampler(Shuffling):
-    """The given indices in a new random order each epoch."""
+    """The given indices in a new random order each epoch.
+
+    >>> import lucid
+    >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 3, 8]))
+    [3, 5, 8]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices, self.generator = indices, generator
@@ -117,7 +143,12 @@ class SubsetRandomSampler(Shuffling):
 
 
 class WeightedRandomSampler(Shuffling):
-    """num_samples indices, drawn with probabilities in proportion to `weights`."""
+    """num_samples indices, drawn with probabilities in proportion to `weights`.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0, 0.0], num_samples=3))
+    [1, 1, 1]
+    """
 
     def __init__(
         self,
@@ -149,7 +180,12 @@ class WeightedRandomSampler(Shuffling):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` indices from a sampler; a shorter last one is given unless `drop_last`."""
+    """Lists of `batch_size` indices from a sampler; a shorter last one is given unless `drop_last`.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.BatchSampler(range(5), batch_size=2))
+    [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool = False) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
@@ -173,7 +209,11 @@ class DistributedSampler(Sampler):
 
     The order of an epoch depends on seed + epoch: call `set_epoch` before each. All shares have equal length:
     indices are repeated from the start, or with drop_last left out at the end. num_replicas and rank:
-    WORLD_SIZE and RANK of the environment when None.
+    those of the process group when None, without one WORLD_SIZE and RANK of the environment.
+
+    >>> import lucid
+    >>> list(lucid.utils.data.DistributedSampler(range(6), num_replicas=2, rank=1, shuffle=False))
+    [1, 3, 5]
     """
 
     def __init__(
@@ -185,6 +225,10 @@ class DistributedSampler(Sampler):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
+        dist = sys.modules.get("lucid.distributed")  # who has not imported it has no process group
+        if dist is not None and dist.is_initialized():
+            num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
+            rank = dist.get_rank() if rank is None else rank
         num_replicas = int(os.environ.get("WORLD_SIZE", 1)) if num_replicas is None else num_replicas
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         if not 0 <= rank < num_replicas:

@@ -45,7 +45,12 @@ _info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """This worker's WorkerInfo; None in the main process."""
+    """This worker's WorkerInfo; None in the main process.
+
+    >>> import lucid
+    >>> lucid.utils.data.get_worker_info() is None
+    True
+    """
     return _info
 
 

@@ -1,0 +1,157 @@
+"""Optimiser steps on the CPU, alone and against PyTorch in the same process.
+
+    pytest benchmarks/bench_optim.py                 pytest-benchmark groups (lucid alone)
+    python benchmarks/bench_optim.py [--json FILE]   interleaved with PyTorch, medians of milliseconds, ratios
+
+Sets of float32 parameters: `gpt` the 28 tensors of a two-layer GPT (8.5M elements), `small` a hundred layers
+of 64 to 64 with bias (200 tensors, 0.4M elements), `tiny` 200 tensors of 8 elements. PyTorch runs as it does
+by default on the CPU (a tensor at a time), with foreach=True, and with fused=True (a compiled kernel).
+Each repeat times every contestant in turn, with a pause in which the threads of the one before go to sleep.
+`cpu` is processor time, which counts all threads and no other process; ratios are lucid's over PyTorch's,
+medians over the repeats. LUCID_THREADS and OMP_NUM_THREADS set the threads. On CUDA times come from
+`ci/gpu_check`; what can be counted without a GPU (launches, transfers) is in tests/cuda/test_no_wait.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+
+Shapes = list[tuple[int, ...]]
+
+
+def gpt(layers: int = 2, width: int = 512, words: int = 4096, length: int = 256) -> Shapes:
+    """The shapes of a GPT's parameters."""
+    norm = [(width,), (width,)]
+    attention = [(3 * width, width), (3 * width,), (width, width), (width,)]
+    mlp = [(4 * width, width), (4 * width,), (width, 4 * width), (width,)]
+    return [(words, width), (length, width), *(norm + attention + norm + mlp) * layers, *norm]
+
+
+SETS: dict[str, Shapes] = {"gpt": gpt(), "small": [(64, 64), (64,)] * 100, "tiny": [(8,)] * 200}
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {"lr": 1e-3}),
+    "sgd momentum": ("SGD", {"lr": 1e-3, "momentum": 0.9}),
+    "adam": ("Adam", {"lr": 1e-3}),
+    "adamw": ("AdamW", {"lr": 1e-3}),
+}
+
+
+def step_of(library: Any, optimizer: str, shapes: Shapes, **how: Any) -> Callable[[], None]:
+    """One step of an optimiser, repeated on the same gradients; `library` is lucid or PyTorch."""
+    rng = np.random.default_rng(0)
+    params = []
+    for shape in shapes:
+        p = library.tensor(rng.standard_normal(shape).astype("f") * 0.02, requires_grad=True)
+        p.grad = library.tensor(rng.standard_normal(shape).astype("f") * 1e-3)
+        params.append(p)
+    name, options = OPTIMIZERS[optimizer]
+    step: Callable[[], None] = getattr(library.optim, name)(params, **options, **how).step
+    return step
+
+
+def clip_of(library: Any, shapes: Shapes) -> Callable[[], None]:
+    """clip_grad_norm_ with a norm below the limit, as in most steps."""
+    params = []
+    for shape in shapes:
+        params.append(library.tensor(np.zeros(shape, "f"), requires_grad=True))
+        params[-1].grad = library.tensor(np.full(shape, 1e-6, "f"))
+    return lambda: library.nn.utils.clip_grad_norm_(params, 1.0)
+
+
+# ---- pytest-benchmark ----
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("which", SETS)
+def test_step(benchmark: Any, optimizer: str, which: str) -> None:
+    benchmark.group = f"{optimizer} {which}"
+    benchmark(step_of(lucid, optimizer, SETS[which]))
+
+
+# ---- against PyTorch ----
+
+
+def row(name: str, contestants: dict[str, Callable[[], None]], repeats: int) -> dict[str, Any]:
+    """Milliseconds of wall and processor time per contestant, and lucid's over each of the others."""
+    for run in contestants.values():
+        run()
+        run()
+    wall: dict[str, list[float]] = {k: [] for k in contestants}
+    cpu: dict[str, list[float]] = {k: [] for k in contestants}
+    for _ in range(repeats):
+        for k, run in contestants.items():
+            time.sleep(2e-3)
+            start, busy = time.perf_counter(), time.process_time()
+            run()
+            cpu[k].append((time.process_time() - busy) * 1e3)
+            wall[k].append((time.perf_counter() - start) * 1e3)
+    found: dict[str, Any] = {"row": name}
+    for what, times in (("wall", wall), ("cpu", cpu)):
+        found[what] = {k: statistics.median(v) for k, v in times.items()}
+        found[f"{what} ratio"] = {
+            k: statistics.median(a / b for a, b in zip(times["lucid"], v, strict=True))
+            for k, v in times.items()
+            if k != "lucid"
+        }
+    return found
+
+
+def compare(scale: float = 1.0) -> list[dict[str, Any]]:
+    """All rows."""
+    import torch
+
+    rows: list[dict[str, Any]] = []
+    # For nothing: memory that is new to the process may be slow for a while.
+    row("", {"lucid": step_of(lucid, "sgd", SETS["gpt"])}, 20)
+    for which, shapes in SETS.items():
+        repeats = max(3, int((15 if which == "gpt" else 100) * scale))
+        for optimizer in OPTIMIZERS:
+            contestants = {
+                "lucid": step_of(lucid, optimizer, shapes),
+                "torch": step_of(torch, optimizer, shapes),
+                "foreach": step_of(torch, optimizer, shapes, foreach=True),
+                "fused": step_of(torch, optimizer, shapes, fused=True),
+            }
+            rows.append(row(f"{optimizer} {which}", contestants, repeats))
+        clip = {"lucid": clip_of(lucid, shapes), "torch": clip_of(torch, shapes)}
+        rows.append(row(f"clip {which}", clip, repeats))
+    return rows
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Prints the table."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--json", help="write the rows to this file")
+    p.add_argument("--scale", type=float, default=1.0, help="multiplies the number of repeats")
+    a = p.parse_args(argv)
+    result = compare(a.scale)
+    names = ("torch", "foreach", "fused")
+    heads = " ".join(f"{n:>8}" for n in names)
+    print(f"{'row':20} {'wall':>8} {'cpu':>8}   wall over {heads}   cpu over {heads}   (ms)")
+    for r in result:
+        over = [
+            " ".join(f"{r[what][n]:8.2f}" if n in r[what] else " " * 8 for n in names)
+            for what in ("wall ratio", "cpu ratio")
+        ]
+        own = f"{r['wall']['lucid']:8.3f} {r['cpu']['lucid']:8.3f}"
+        print(f"{r['row']:20} {own}             {over[0]}            {over[1]}")
+    if a.json:
+        with open(a.json, "w") as f:
+            json.dump(
+                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
+            )
+
+
+if __name__ == "__main__":
+    main()

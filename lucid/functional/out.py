@@ -1,0 +1,102 @@
+"""`out=` for public functions that have it in PyTorch, added where `lucid` and its namespaces look them up.
+
+The functions themselves do not know of it, so methods and calls inside lucid pay nothing. An op's own
+function (`lucid.exp`) takes `out=` by itself, see lucid/autograd/template.py, and so do its other names.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.out import written
+from ..autograd.record import recorder
+from ..ops.registry import OPS
+from .registry import PUBLIC
+
+# fmt: off
+OUT = frozenset(
+    """
+add addbmm addmm addmv addr aminmax argsort baddbmm bmm bucketize cat chain_matmul cholesky cholesky_inverse
+cholesky_solve clamp clip column_stack complex concat concatenate conj_physical cross cummax cummin cumprod
+cumsum diag diff div divide dot dstack float_power gather ger hstack index_reduce inner kron kthvalue ldexp
+log_softmax lu_solve lu_unpack masked_select matrix_power max mean median min mm mode msort mv mvlgamma
+nanmean nanmedian nanquantile nansum nonzero ormqr outer polar prod qr quantile range renorm row_stack
+scatter scatter_reduce searchsorted softmax sort stack std sub subtract sum svd take_along_dim topk
+triangular_solve true_divide var vdot vstack where
+
+fft.fft fft.fft2 fft.fftfreq fft.fftn fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ifft2 fft.ifftn fft.ihfft
+fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftfreq fft.rfftn
+
+linalg.cholesky linalg.cholesky_ex linalg.cond linalg.cross linalg.det linalg.eig linalg.eigh linalg.eigvals
+linalg.eigvalsh linalg.householder_product linalg.inv linalg.inv_ex linalg.lu linalg.lu_factor
+linalg.lu_factor_ex linalg.lu_solve linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_rank
+linalg.multi_dot linalg.norm linalg.pinv linalg.qr linalg.slogdet linalg.solve linalg.solve_ex
+linalg.solve_triangular linalg.svd linalg.svdvals linalg.tensorinv linalg.tensorsolve linalg.vecdot
+linalg.vector_norm
+""".split()  # noqa: SIM905  (a list would take a line for each name)
+)
+# fmt: on
+
+_made: dict[str, Callable[..., Any]] = {}
+
+
+def lookup(name: str) -> Callable[..., Any] | None:
+    """The public function `lucid.<name>`, with `out=` where it belongs; None where there is none."""
+    found = PUBLIC.get(name)
+    if found is None:
+        op = OPS.get(name)
+        if op is None or not op.public:
+            return None
+        found = recorder(op)
+    if name not in OUT or "out" in inspect.signature(found).parameters:
+        return found
+    made = _made.get(name)
+    if made is None or made.__wrapped__ is not found:  # type: ignore[attr-defined]
+        made = _made[name] = _with_out(name, found)
+    return made
+
+
+def _with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+    own = name.rpartition(".")[2]
+    scope: dict[str, Any] = {"_function": function, "_written": written}
+    declared: list[str] = []
+    positional: list[str] = []
+    keyword: list[str] = []
+    keyword_only = False
+    for p in signature.parameters.values():
+        if p.kind is p.VAR_POSITIONAL:
+            declared.append(f"*{p.name}")
+            positional.append(f"*{p.name}")
+            keyword_only = True
+            continue
+        if p.kind is p.KEYWORD_ONLY and not keyword_only:
+            declared.append("*")
+            keyword_only = True
+        if p.default is not p.empty:
+            scope[f"_d_{p.name}"] = p.default
+        declared.append(p.name if p.default is p.empty else f"{p.name}=_d_{p.name}")
+        (keyword if keyword_only else positional).append(p.name)
+    declared += [*([] if keyword_only else ["*"]), "out=None"]
+    keywords = [f"{k}={k}" for k in keyword]
+    call = ", ".join(positional + keywords)
+    args = "".join(f"{p}, " for p in positional)
+    source = (
+        f"def {own}({', '.join(declared)}):\n"
+        f"    if out is None: return _function({call})\n"
+        f"    return _written({name!r}, out, _function, ({args}), dict({', '.join(keywords)}))\n"
+    )
+    exec(compile(source, f"<lucid {name}>", "exec"), scope)
+    made = scope[own]
+    made.__doc__, made.__module__, made.__qualname__ = function.__doc__, function.__module__, own
+    made.__wrapped__, made.__signature__ = function, _signature(signature)
+    return made
+
+
+def _signature(signature: inspect.Signature) -> inspect.Signature:
+    """The signature with `out` as its last named argument."""
+    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
+    parameters = [*signature.parameters.values(), out]
+    return signature.replace(parameters=sorted(parameters, key=lambda p: p.kind))
