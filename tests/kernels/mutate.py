@@ -71,6 +71,7 @@ def _large(file: str) -> list[Trial]:
         "dropout.cu": [lambda a=a: t.test_dropout(a) for a in (0, 1)],
         "bias_grad.cu": [
             *(lambda c=c: t.test_bias_gradient(c) for c in (64, 1)),
+            t.test_bias_gradient_of_wide_rows,
             t.test_finish_of_column_sums,
         ],
         "softmax.cu": [lambda c=c: t.test_rows(c) for c in row_sizes],
@@ -90,7 +91,10 @@ def _large(file: str) -> list[Trial]:
         "optimizer.cu": [lambda n=n: t.test_optimisers(n) for n in ("sgd_momentum", "adam_amsgrad")],
         "windows.cuh": [t.test_windows, t.test_columns],
         "gradients.cu": [t.test_gradients],
-        "softmax_columns.cu": [t.test_columns_of_softmax],
+        "softmax_columns.cu": [
+            lambda: t.test_columns_of_softmax(65535, 9, 8192),
+            lambda: t.test_columns_of_softmax(1, 2, t.MOST + 255),
+        ],
     }
     if file == "lucid.cuh":
         return [

@@ -118,8 +118,21 @@ def test_bias_gradient(cols):
     close(sim.given["column_sum"]["partial"][-1], f8(g[first:]).sum(0), "column_sum")
 
 
+def test_bias_gradient_of_wide_rows():
+    cols, sim = MOST + 63, LastBlock()
+    g, v = (sparse((1, cols)) for _ in range(2))
+    g[0, -63:], v[0, -63:] = normal(63, DTYPE, 1), normal(63, DTYPE, 2)
+    last = slice(cols // 32 * 32, cols)  # the last tile
+    dz, _ = calls.activation_bias_grad(sim, "silu", g, v)
+    exact = f8(g[0, last]) * formulas.SLOPES["silu"](f8(v[0, last]), 0)
+    close(dz[0, last], exact, "dz")
+    close(sim.given["silu_bias_grad"]["partial"][0, last], exact, "partial")
+    calls.column_sum(sim, g)
+    close(sim.given["column_sum"]["partial"][0, last], f8(g[0, last]), "column_sum")
+
+
 def test_finish_of_column_sums():
-    parts, cols = 4, (MOST >> 2) + 64
+    parts, cols = 2, MOST + 64
     partial, sim = sparse((parts, cols), np.float32), LastBlock()
     partial[:, -32:] = normal((parts, 32), "float32", 1)
     (out,) = calls._finish_columns(sim, partial, 1, parts, cols, np.dtype("float32"))
@@ -299,16 +312,19 @@ def test_gradients():
     close(g[-CHUNK:], old / 4, "gradient_unscale")
 
 
-def test_columns_of_softmax():
-    outer, n, inner = 65535, 9, 8192
-    x, g, sim = ending((outer, n, inner), 1, 1), ending((outer, n, inner), 1, 2), LastBlock()
+@pytest.mark.parametrize("outer,n,inner", ((65535, 9, 8192), (1, 2, MOST + 255)))
+def test_columns_of_softmax(outer, n, inner):
+    x, g, sim = sparse((outer, n, inner)), sparse((outer, n, inner)), LastBlock()
+    part = slice(inner - inner % 32 or inner - 256, inner)  # the last tile
+    x[-1, :, part] = normal((n, inner - part.start), DTYPE, 1)
+    g[-1, :, part] = normal((n, inner - part.start), DTYPE, 2)
     for name in ("softmax", "log_softmax"):
         out = calls.softmax_columns(sim, name, x, 1)
-        last = f8(x[-1, :, -256:]).T
-        close(out[-1, :, -256:], getattr(formulas, name)(last).T, name)
+        close(out[-1, :, part], getattr(formulas, name)(f8(x[-1, :, part]).T).T, name)
         dx = calls.softmax_backward_columns(sim, name, g, out, 1)
-        exact = getattr(formulas, f"{name}_backward")(f8(g[-1, :, -256:]).T, f8(out[-1, :, -256:]).T)
-        close(dx[-1, :, -256:], exact.T, f"{name} backward")
+        backward = getattr(formulas, f"{name}_backward")
+        exact = backward(f8(g[-1, :, part]).T, f8(out[-1, :, part]).T)
+        close(dx[-1, :, part], exact.T, f"{name} backward")
 
 
 # Batch norm takes an element's index apart in 32 bits; its op gives arrays of 2^31 elements and more to the
