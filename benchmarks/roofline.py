@@ -7,6 +7,8 @@
     python benchmarks/roofline.py --gpu a100                                  another GPU; or --bandwidth
     3.35e12
     python benchmarks/roofline.py --achieved layer_norm_backward 0.115 rows=16384 cols=4096 --dtype bfloat16
+    python benchmarks/roofline.py --cards softmax.cu                          what the cards in kernels/ say
+    of bytes and floors; tests/kernels/test_cards.py holds them to it
 
 A kernel's bytes come from its row in lucid/kernel/specs.py: what it must read and write once. Its floor is
 bytes over the copy bandwidth, which is measured (read + write of a large array), not the vendor's peak: no
@@ -136,6 +138,32 @@ def show(rows: list[list[str]], markdown: bool) -> str:
     )
 
 
+def cards(file: str) -> list[str]:
+    """The lines of a source's card that state bytes and floors: one per entry point, or per kernel where
+    kernels of one entry point differ. float32, first of the usual sizes, H200.
+    """
+    bandwidth, cache = GPUS["h200"]
+    found: dict[tuple[str, str], list[str]] = {}
+    for kernel in KERNELS.values():
+        if kernel.file == file:
+            found.setdefault((kernel.entry, _floor(kernel.name, bandwidth, cache)), []).append(kernel.name)
+    entries = [entry for entry, _ in found]
+    return [
+        f"// bytes {entry if entries.count(entry) == 1 else ', '.join(names)}: {text}"
+        for (entry, text), names in found.items()
+    ]
+
+
+def _floor(name: str, bandwidth: float, cache: float) -> str:
+    kernel, sizes = KERNELS[name], sizes_of(name)[0]
+    used = {n: v for n, v in sizes.items() if n in compile(kernel.bytes, "", "eval").co_names}
+    nbytes = kernel.traffic("float32", **sizes)
+    shown = "".join(f"{n}={v} " for n, v in used.items())
+    where = "in the L2 cache of" if nbytes < cache else "on"
+    cost = f"{nbytes / 1e6:.4g} MB, {floor_us(nbytes, bandwidth):.4g} us"
+    return f"{kernel.bytes}; {shown}float32: {cost} {where} an H200"
+
+
 def share(name: str, dtype: str, milliseconds: float, bandwidth: float, **sizes: int) -> float:
     """Achieved bandwidth over copy bandwidth for a measured time of one launch.
 
@@ -154,6 +182,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--gpu", choices=GPUS, default="h200")
     parser.add_argument("--bandwidth", type=float, help="copy bandwidth in bytes per second")
     parser.add_argument("--dtype", help="comma list (default: float32,bfloat16)", default="float32,bfloat16")
+    parser.add_argument("--cards", metavar="FILE", help="the lines of the card of kernels/FILE")
     parser.add_argument("--md", action="store_true", help="a Markdown table")
     parser.add_argument(
         "--achieved",
@@ -169,6 +198,9 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"there is no kernel {name!r}; there are {', '.join(KERNELS)}")
     if not set(dtypes) <= set(FLOATS):
         parser.error(f"--dtype: expected a comma list of {', '.join(FLOATS)}, got {args.dtype}")
+    if args.cards:
+        print("\n".join(cards(args.cards)))
+        return 0
     if args.achieved:
         if len(args.achieved) < 2:
             parser.error(

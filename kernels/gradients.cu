@@ -8,7 +8,12 @@
 // loss_scale             after a step: found: scale *= backoff; else scale *= growth after `interval` good steps in a row, unless that overflows
 // A tensor whose address is 0 is left out. NaN spreads in all of them.
 //
-// bytes per element, s = size of T: norm s, clip 0 or 2 s, unscale 2 s. 124 M float32 gradients: norm 115 us, clip and unscale 231 us each at 4.3 TB/s.
+// bytes gradient_norm: n*s; n=124000000 float32: 496 MB, 115.3 us on an H200
+// bytes gradient_norm_finish: blocks*a; blocks=7569 float32: 0.03028 MB, 0.007041 us in the L2 cache of an H200
+// bytes gradient_clip: 2*n*s; n=124000000 float32: 992 MB, 230.7 us on an H200
+// bytes gradient_unscale: 2*n*s; n=124000000 float32: 992 MB, 230.7 us on an H200
+// bytes loss_scale: 16; float32: 1.6e-05 MB, 3.721e-06 us in the L2 cache of an H200
+//
 // launch: 256 threads, a block per entry of block_tensor; gradient_norm_finish 512 threads in one block; loss_scale one thread.
 
 #define TABLES const u64 *__restrict__ grads,        /* [tensors] addresses, or 0 */  \

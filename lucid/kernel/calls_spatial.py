@@ -10,9 +10,12 @@ from typing import Any
 
 from .calls import Arrays, _ceil, _step, by_columns, flat, form
 from .launch import accumulator
+from .loader import Unavailable
 
 Shape = tuple[int, ...]
 
+# Blocks in the second dimension of a grid.
+_MOST_TILES = 65535
 # Elements of a channel per block: 32 KB of float32, so that the second pass over them stays in cache.
 _RANGE = 8192
 
@@ -209,6 +212,8 @@ def segment_sum(
     order, ordered: int64 [n], the stable order that sorts the indices, and the sorted indices, all in [0,
     rows). skip: an index whose rows are left
     out; by_count: the mean in place of the sum.
+
+    Raises Unavailable for rows of more than 65535 tiles (2 097 120 elements at odd addresses).
     """
     n, cols = src.shape
     dtype = src.dtype
@@ -226,6 +231,8 @@ def segment_sum(
         return out
     macros = form(launch, src, base, cols=cols)
     grid = (_ceil(rows, 8), _ceil(cols, 32 * _step(dtype, macros)))
+    if grid[1] > _MOST_TILES:
+        raise Unavailable(f"kernel segment_sum: takes rows of {_MOST_TILES} tiles, got {grid[1]}")
     launch(
         "segment_sum",
         grid,

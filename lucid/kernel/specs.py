@@ -24,8 +24,9 @@ _ROW_THREADS = (("LUCID_THREADS=32",), ("LUCID_THREADS=256",), ("LUCID_THREADS=5
 # 16 elements in 512 threads.
 NORM_SHAPES = ((32, 8), (128, 8), (256, 8), (256, 16), (512, 16))
 NORM_SHAPES_64 = ((32, 8), (128, 8), (256, 8), (512, 8))
-_NORM = tuple(
-    (f"LUCID_THREADS={t}", f"LUCID_ELEMENTS={e}") for t, e in dict.fromkeys(NORM_SHAPES + NORM_SHAPES_64)
+_NORM, _NORM_64 = (
+    tuple((f"LUCID_THREADS={t}", f"LUCID_ELEMENTS={e}") for t, e in shapes)
+    for shapes in (NORM_SHAPES, NORM_SHAPES_64)
 )
 
 _ARGUMENT = re.compile(r"(\*?)(\w+)(\??) (T|A|W|u8|i32|i64|u64)(?:\[([^\]]*)\])?")
@@ -46,9 +47,9 @@ class Argument:
 class Kernel:
     """One kernel: its source, parameters, the macros that make it, and what it costs.
 
-    defines: macros that every launch has. variants: groups of macros of which a launch names one. vector:
-    whether the kernel has 128-bit accesses, and
-    a second form with -DLUCID_SCALAR for addresses and rows that are no multiple of 16 bytes.
+    defines: macros that every launch has. variants: groups of macros of which a launch names one;
+    variants_64: those of float64, where they differ. vector: whether the kernel has 128-bit accesses, and a
+    second form with -DLUCID_SCALAR for addresses and rows that are no multiple of 16 bytes.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Kernel:
     wide: int = 1
     wide_stores: int = 1
     dtypes: tuple[str, ...] = FLOATS
+    variants_64: tuple[tuple[str, ...], ...] | None = None
     parsed: tuple[Argument, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,12 +84,8 @@ class Kernel:
     def builds(self, dtype: str) -> list[tuple[str, ...]]:
         """All groups of macros with which the kernel is compiled for a dtype."""
         forms: list[tuple[str, ...]] = [(), ("LUCID_SCALAR",)] if self.vector else [()]
-        return [
-            (*self.defines, *v, *f)
-            for v in self.variants
-            for f in forms
-            if not (dtype == "float64" and set(v) >= {"LUCID_THREADS=512", "LUCID_ELEMENTS=16"})
-        ]
+        variants = self.variants if dtype != "float64" or self.variants_64 is None else self.variants_64
+        return [(*self.defines, *v, *f) for v in variants for f in forms]
 
 
 _WINDOWS = ", ".join(f"{name}{axis} i32" for name in "nokspd" for axis in range(3))
@@ -300,6 +298,7 @@ DATA = (
                 defines,
                 _NORM,
                 wide=3,
+                variants_64=_NORM_64,
             ),
             Kernel(
                 f"{prefix}_norm_backward_x",
@@ -309,7 +308,7 @@ DATA = (
                 "rows i64, cols i32",
                 "3*rows*cols*s",
                 defines,
-                _ROW_THREADS,
+                (("LUCID_THREADS=512",),),  # for rows that are too long for norm_backward
                 wide=5,
             ),
         )
@@ -427,14 +426,14 @@ DATA = (
         "segment_sum",
         "src T[n*cols], order i64[n], start i64[rows+1], base? T[rows*cols], *out T[rows*cols], alpha A, "
         "skip i64, by_count i32, rows i64, cols i64",
-        "(n+rows)*cols*s+8*n",
+        "(n+rows)*cols*s+8*(n+rows)",
     ),
     Kernel(
         "segment_sum_flat",
         "segment.cu",
         "segment_sum_flat",
         "src T[n], order i64[n], start i64[rows+1], base? T[rows], *out T[rows], alpha A, rows i64",
-        "(n+rows)*s+8*n",
+        "(n+rows)*s+8*(n+rows)",
         vector=False,
         wide=0,
     ),
@@ -443,7 +442,7 @@ DATA = (
         "segment.cu",
         "index_add_atomic",
         "src T[n*cols], index i64[n], *out A[rows*cols], alpha A, n i64, rows i64, cols i64",
-        "3*n*cols*s",
+        "n*cols*(s+2*a)+8*n",
         vector=False,
         wide=0,
     ),

@@ -289,6 +289,47 @@ def test_check_kernel_finds_a_missing_barrier(needs_compiler, simulated):
         simulated.check_kernel(kernel(REVERSE.replace("__syncthreads();", ""), **options), x)
 
 
+# The order in which 64 threads come, and what is made of it.
+CAME = r"""
+extern "C" __global__ void of_the_order(const float* x, float* out) {
+  __shared__ int came[64];
+  __shared__ int number;
+  if (threadIdx.x == 0) number = 0;
+  __syncthreads();
+  came[atomicAdd(&number, 1)] = threadIdx.x;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int steps = 0;
+    for (int i = 1; i < 64; i++) steps += abs(came[i] - came[i - 1]);
+    out[0] = VALUE;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "value,order",
+    # The same forward and in reverse, another number in a shuffled order.
+    (("came[0]", "reverse, seed 0"), ("steps", "random, seed 1")),
+)
+def test_check_kernel_finds_what_depends_on_the_order(needs_compiler, simulated, value, order):
+    f = kernel(CAME.replace("VALUE", value), grid=lambda x: 1, block=64)
+    message = f"of_the_order: out depends on the order of threads .forward against {order}"
+    with pytest.raises(AssertionError, match=message):
+        simulated.check_kernel(f, lucid.ones(1, device="cuda"))
+
+
+def test_check_kernel_runs_in_four_orders_and_checked(needs_compiler, simulated, monkeypatch):
+    runs, configured = [], simulated.configured
+    monkeypatch.setattr(simulated, "configured", lambda **s: runs.append(s) or configured(**s))
+    simulated.check_kernel(difference(), lucid.randn(5, device="cuda"), lucid.randn(5, device="cuda"), 0.5)
+    assert [(r["mode"], r["order"]) for r in runs] == [
+        *(("fast", order) for order in ("forward", "reverse", "random", "random")),
+        ("checked", "random"),
+    ]
+    assert runs[2]["seed"] != runs[3]["seed"]
+
+
 def test_samples_reach_arrays():
     assert [c.arrays[0].shape for c in cases_of(difference(samples=(Sample(A((2,)), A((2,)), 1.0),)).op)] == [
         (2,)

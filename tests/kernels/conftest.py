@@ -18,6 +18,23 @@ def pytest_pyfunc_call(pyfuncitem):
     return True
 
 
+# What the gates found, for the summary: (kind, of what) -> text.
+_TABLE = {}
+
+
+@pytest.fixture(scope="session")
+def kernel_table():
+    """A dictionary whose entries the run prints at its end."""
+    return _TABLE
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _TABLE:
+        terminalreporter.section("kernels on the simulator")
+        for (_, what), text in sorted(_TABLE.items()):
+            terminalreporter.write_line(f"{what:28} {text}")
+
+
 @pytest.fixture(autouse=True)
 def _needs_simulator():
     ok, reason = cusim.available()

@@ -1,7 +1,11 @@
-"""Calls that take every kernel through every branch, for checked mode and for line coverage.
+"""Calls that take every kernel through every build and every branch, each judged against the formula in
+float64 (`formulas`).
 
-Values are judged elsewhere.
+scenario(sim, dtype, odd): odd 1 takes odd addresses and row lengths, which need the scalar form. They serve
+the values in four orders, the checked mode, the line coverage and the mutants.
 """
+
+from itertools import product
 
 import numpy as np
 
@@ -23,170 +27,501 @@ from lucid.kernel.multi_tensor import (
 )
 from lucid.kernel.specs import ACTIVATIONS
 from lucid.storage.dtype import as_dtype
+from tests.kernels import formulas
+from tests.kernels.formulas import close, f8
 from tests.kernels.sim import device, normal
+
+_SPECIAL = (0.0, -0.0, np.nan, 30.0, -30.0, 200.0, -200.0)
+
+
+def _special(n, dtype, seed, odd):
+    # Values with those at which activations have a corner, saturate or overflow.
+    x = normal(n, dtype, seed, odd, scale=2.0)
+    x.reshape(-1)[: len(_SPECIAL)] = _SPECIAL[: x.size]
+    return x
+
+
+# ---- element by element ----
+
+# Whole packs; less than one; several turns of each thread and a tail.
+_LENGTHS = (64, 3, 5003)
 
 
 def pointwise(sim, dtype, odd):
-    x, g = normal(531, dtype, 1, odd), normal(531, dtype, 2, odd)
-    for name in ACTIVATIONS:
-        calls.activation_backward(sim, name, g, x, 0.1)
-        if name not in ("relu", "tanh"):
-            calls.activation(sim, name, x, 0.1)
-    calls.masked_scale(sim, x, device(np.arange(531) % 3 == 0), 2.0)
-    calls.copy(sim, x)
-    state = device(np.array([5, 3], np.uint64))
-    calls.dropout(sim, x, state, 0.7)
-    calls.dropout_mask(sim, (531,), state, 0.7, x.dtype)
+    for n in _LENGTHS:
+        here = sim.small() if n > 1000 else sim
+        x, mask = normal(n, dtype, 1, odd), np.arange(n) % 3 == 0
+        np.testing.assert_array_equal(calls.copy(here, x), x)
+        close(calls.masked_scale(here, x, device(mask), 2.0), f8(x) * mask * 2.0, f"masked_scale {n}")
+    for name, n in product(ACTIVATIONS, _LENGTHS):
+        here = sim.small() if n > 1000 else sim
+        x, g = _special(n, dtype, 1, odd), normal(n, dtype, 2, odd)
+        dx = calls.activation_backward(here, name, g, x, 0.1)
+        close(dx, f8(g) * formulas.SLOPES[name](f8(x), 0.1), f"{name} backward {n}")
+        if name in formulas.VALUES:
+            close(calls.activation(here, name, x, 0.1), formulas.VALUES[name](f8(x), 0.1), f"{name} {n}")
+
+
+def dropout(sim, dtype, odd):
+    # Blocks of the stream whose number has a high half, is about to get one, and starts again at 0.
+    for n, first, skip in zip(_LENGTHS, (3 << 32, (3 << 32) - 2, (1 << 64) - 1), (0, 1, 7), strict=True):
+        here = sim.small() if n > 1000 else sim
+        state = device(np.array([(7 << 40) + 5, first], np.uint64))
+        x, mask = normal(n, dtype, 1, odd), formulas.kept(state, n, 0.7, skip)
+        close(calls.dropout(here, x, state, 0.7, skip), f8(x) * mask / 0.7, f"dropout {n}")
+        here.odd = odd
+        np.testing.assert_array_equal(calls.dropout_mask(here, (n,), state, 0.7, x.dtype, skip), mask)
+        assert calls.dropout_mask(here, (n,), state, 1.0, x.dtype).all()
+
+
+def _column_shapes(odd):
+    # One range of rows; several; several tiles of columns; ranges of which the last is empty.
+    return ((3, 8, 3), (150, 64, 3), (70, 264, 3), (150, 64, 0), (4609, 8, 9)) if not odd else (
+        (3, 5, 3), (150, 33, 3), (70, 261, 3), (150, 33, 0), (4609, 3, 9)
+    )  # fmt: skip
 
 
 def columns(sim, dtype, odd):
-    for rows, cols in ((150, 33 if odd else 64), (3, 5 if odd else 8)):
-        g, v = normal((rows, cols), dtype, 1, odd), normal((rows, cols), dtype, 2, odd)
-        for name in ACTIVATIONS:
-            calls.activation_bias_grad(sim, name, g, v, 0.1)
-        calls.column_sum(sim, g)
+    for rows, cols, sms in _column_shapes(odd):
+        sim.sms = sms
+        g, v = normal((rows, cols), dtype, 1, odd), _special((rows, cols), dtype, 2, odd)
+        close(calls.column_sum(sim, g), f8(g).sum(0), f"column_sum {rows} {cols}")
+        for name in ACTIVATIONS if rows < 1000 else ACTIVATIONS[:1]:
+            dz, db = calls.activation_bias_grad(sim, name, g, v, 0.1)
+            exact = f8(g) * formulas.SLOPES[name](f8(v), 0.1)
+            close(dz, exact, f"{name}_bias_grad {rows} {cols}")
+            close(db, exact.sum(0), f"{name}_bias_grad sum {rows} {cols}")
+
+
+# ---- rows ----
+
+
+def _rows(odd):
+    # A warp per row; blocks of 256 and 512 threads.
+    return ((11, 41), (3, 1031), (2, 4099)) if odd else ((11, 40), (3, 1032), (2, 4104))
 
 
 def softmax(sim, dtype, odd):
-    for cols in (41, 1031, 4099) if odd else (40, 1032, 4104):
-        x, g = (
-            normal((9 if cols < 50 else 2, cols), dtype, 1),
-            normal((9 if cols < 50 else 2, cols), dtype, 2),
-        )
-        x[0, 0] = -np.inf
+    for rows, cols in _rows(odd):
+        x, g = normal((rows, cols), dtype, 1, odd, scale=4.0), normal((rows, cols), dtype, 2, odd)
+        x[0] += as_dtype(dtype).type(90)  # whose exponentials float32 cannot hold
+        x[1, 3] = -np.inf
+        for name, here in product(("softmax", "log_softmax"), (sim, sim.small())):
+            out = calls.softmax(here, name, x)
+            close(out, getattr(formulas, name)(f8(x)), f"{name} {cols}")
+            out = device(out, odd)
+            dx = calls.softmax_backward(here, name, g, out)
+            close(dx, getattr(formulas, f"{name}_backward")(*f8(g, out)), f"{name}_backward {cols}")
+            if name == "softmax":
+                exact, into = formulas.softmax_backward(*f8(g, out)), device(g, odd)
+                assert calls.softmax_backward_inplace(here, into, out) is into
+                close(into, exact, f"softmax_backward_inplace {cols}")
+    for cols in (_rows(odd)[0][1], _rows(odd)[1][1]):
+        x = normal((5, cols), dtype, 1, odd)
+        x[0], x[1, 5], x[2, 7] = -np.inf, np.inf, np.nan
+        x[3], x[3, 9] = -np.inf, 2.0
+        x[4, :-1], x[4, -1] = -np.inf, np.nan
         for name in ("softmax", "log_softmax"):
-            calls.softmax_backward(sim, name, g, calls.softmax(sim, name, x))
-        calls.softmax_backward_inplace(sim, device(g), calls.softmax(sim, "softmax", x))
+            close(calls.softmax(sim, name, x), getattr(formulas, name)(f8(x)), f"{name} of infinities {cols}")
 
 
 def softmax_columns(sim, dtype, odd):
-    for shape in ((2, 21, 33 if odd else 32), (1, 3, 265 if odd else 264)):
-        x, g = normal(shape, dtype, 1), normal(shape, dtype, 2)
-        x[0, 0], x[0, :, 1] = -np.inf, -np.inf
+    shapes = ((2, 21, 33), (3, 9, 261), (1, 5, 3)) if odd else ((2, 21, 32), (3, 9, 264), (1, 5, 8))
+    for shape in shapes:
+        x, g = normal(shape, dtype, 1, odd, scale=4.0), normal(shape, dtype, 2, odd)
+        x[0, :, 0] += as_dtype(dtype).type(90)
         for name in ("softmax", "log_softmax"):
-            out = calls.softmax_columns(sim, name, x, 1)
-            calls.softmax_backward_columns(sim, name, g, out, 1)
+            out = device(calls.softmax_columns(sim, name, x, 1), odd)
+            exact = _turned(getattr(formulas, name), f8(x))
+            close(out, exact, f"{name}_columns {shape}")
+            dx = calls.softmax_backward_columns(sim, name, g, out, 1)
+            exact = _turned(getattr(formulas, f"{name}_backward"), *f8(g, out))
+            close(dx, exact, f"{name}_backward_columns {shape}")
+    x = normal((1, 11, 33 if odd else 40), dtype, 1, odd)
+    x[0, 4, 0], x[0, :, 1], x[0, 5, 2], x[0, 7, 3] = -np.inf, -np.inf, np.inf, np.nan
+    x[0, :, 4], x[0, 9, 4] = -np.inf, 2.0
+    x[0, :10, 5], x[0, 10, 5] = -np.inf, np.nan
+    for name in ("softmax", "log_softmax"):
+        exact = _turned(getattr(formulas, name), f8(x))
+        close(calls.softmax_columns(sim, name, x, 1), exact, f"{name}_columns of infinities")
+
+
+def _turned(formula, *arrays):
+    return np.moveaxis(formula(*(np.moveaxis(v, 1, -1) for v in arrays)), -1, 1)
+
+
+def _targets(rows, cols, dirty):
+    target = np.arange(rows) * 7 % cols
+    target[0] = -100
+    if dirty:
+        target[1], target[-1] = cols, -1
+    return device(target)
 
 
 def cross_entropy(sim, dtype, odd):
-    for cols in (41, 1031, 4099) if odd else (40, 1032, 4104):
-        rows = 11 if cols < 50 else 3
-        x, target = normal((rows, cols), dtype, 1), device(np.arange(rows) % cols)
-        target[0], target[1] = -100, cols + 3
-        weight = device(np.linspace(0.5, 1.5, cols).astype(as_dtype(dtype)))
-        for smoothing, w in ((0.0, None), (0.1, weight), (0.1, None)):
-            loss, saved, _ = calls.cross_entropy(sim, x, target, w, -100, smoothing, "mean")
-            calls.cross_entropy_backward(sim, loss, x, target, w, saved, -100, smoothing, "mean")
-            one = device(np.ones(1, accumulator(x.dtype)))
-            calls.cross_entropy_gradient(sim, one, x, target, w, -100, smoothing)
-            calls.cross_entropy_gradient(sim, one, device(x), target, w, -100, smoothing, inplace=True)
-        each, saved, _ = calls.cross_entropy(sim, x, target, None, -100, 0.0, "none")
-        calls.cross_entropy_backward(sim, each, x, target, None, saved, -100, 0.0, "none")
+    for rows, cols in _rows(odd):
+        weight = device(np.linspace(0.0, 1.5, cols).astype(as_dtype(dtype)), odd)
+        x = normal((rows, cols), dtype, 1, odd, scale=3.0)
+        x[1] += as_dtype(dtype).type(90)
+        forms = ((0.0, None), (0.1, weight), (0.1, None), (0.0, weight))
+        for (smoothing, w), here in product(forms, (sim, sim.small())):
+            for reduction in ("mean", "sum", "none"):
+                _loss(here, x, _targets(rows, cols, reduction == "none"), w, smoothing, reduction)
+    x, target = normal((3, 40), dtype, 1, 0), _targets(3, 40, False)
+    x[1, 3] = -np.inf
+    _loss(sim, x, target, None, 0.0, "mean")
+
+
+def _loss(sim, x, target, weight, smoothing, reduction):
+    what = f"cross_entropy {x.shape} {reduction} smoothing {smoothing} weight {weight is not None}"
+    rows, wide = len(x), accumulator(x.dtype)
+    losses, k, counted = formulas.cross_entropy(f8(x), target, f8(weight), -100, smoothing)
+    loss, saved, flag = calls.cross_entropy(sim, x, target, weight, -100, smoothing, reduction)
+    bad = [t for t in target.view(np.uint64).tolist() if t >= x.shape[1] and t != (1 << 64) - 100]
+    assert flag[0] == max(bad, default=0), what
+    total = counted.sum() if reduction == "mean" else 1.0
+    close(loss, losses if reduction == "none" else losses.sum() / total, what)
+    g = normal(rows if reduction == "none" else (), x.dtype.name, 6)
+    dx = calls.cross_entropy_backward(sim, g, x, target, weight, saved, -100, smoothing, reduction)
+    share = np.broadcast_to(f8(g) / total, rows)
+    close(dx, formulas.cross_entropy_backward(share, f8(x), k), f"{what} backward")
+    one = device(np.full(1, 0.25, wide))
+    exact = formulas.cross_entropy_backward(np.full(rows, 0.25), f8(x), k)
+    for inplace in (False, True):
+        a = device(x, x.ctypes.data % 16 // x.itemsize)
+        each, da, flag = calls.cross_entropy_gradient(sim, one, a, target, weight, -100, smoothing, inplace)
+        assert (da is a) == inplace and flag[0] == max(bad, default=0), what
+        close(each, losses, f"{what} in one pass")
+        close(da, exact, f"{what} in one pass, gradient")
 
 
 def norms(sim, dtype, odd):
     # One shape per build of norm_backward, and rows too long for registers.
     for cols in (33, 300, 1500, 2050, 4100, 8201) if odd else (64, 256, 1000, 2048, 4096, 4104, 8200):
         rows = 20 if cols < 300 else 2
-        x, g, weight = normal((rows, cols), dtype, 1), normal((rows, cols), dtype, 2), normal(cols, dtype, 3)
-        for name in ("layer_norm", "rms_norm"):
-            for w in (weight, None):
-                _, mean, rstd = calls.norm(sim, name, x, w, w if name == "layer_norm" else None, 1e-5, cols)
-                calls.norm_backward(
-                    sim,
-                    name,
-                    g,
-                    x,
-                    w,
-                    mean,
-                    rstd,
-                    cols,
-                    (True, w is not None, w is not None and name == "layer_norm"),
-                )
-            calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (False, True, False))
-            join = normal((rows, cols), dtype, 4)
-            calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, (True, True, False), join)
+        x, g = normal((rows, cols), dtype, 1, odd, scale=2.0), normal((rows, cols), dtype, 2, odd)
+        x += x.dtype.type(3)
+        weight, bias = normal(cols, dtype, 3, odd), normal(cols, dtype, 4, odd)
+        for name, affine in product(("layer_norm", "rms_norm"), (True, False)):
+            for here in (sim, sim.small()) if cols < 300 else (sim,):
+                _norm(here, name, x, g, weight if affine else None, bias if affine else None)
+
+
+def _norm(sim, name, x, g, weight, bias):
+    cols, centred, eps = x.shape[1], name == "layer_norm", 1e-2
+    bias, what = bias if centred else None, f"{name} {x.shape} weight {weight is not None}"
+    out, mean, rstd = calls.norm(sim, name, x, weight, bias, eps, cols)
+    exact = formulas.norm(*f8(x, weight, bias), eps, centred)
+    close(out, exact[0], what)
+    close(rstd, exact[2], f"{what} rstd")
+    if centred:
+        close(mean, exact[1], f"{what} mean")
+    at = np.zeros(len(x)) if mean is None else f8(mean)
+    exact = formulas.norm_backward(*f8(g, x, weight), at, f8(rstd), centred)
+    needed = [(True, weight is not None, weight is not None and centred)]
+    if weight is not None:
+        needed += [(False, True, False), (True, False, False)] + [(False, True, True)] * centred
+    for needs in needed:
+        grads = calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, needs)
+        for got, e, need, which in zip(grads, exact, needs, ("dx", "dweight", "dbias"), strict=True):
+            if need:
+                close(got, e, f"{what} {which}")
+    join = normal(x.shape, x.dtype.name, 5, x.ctypes.data % 16 // x.itemsize)
+    dx = calls.norm_backward(sim, name, g, x, weight, mean, rstd, cols, needed[0], join)[0]
+    close(dx, exact[0] + f8(join), f"{what} dx joined")
+
+
+# ---- channels, indices, windows ----
 
 
 def batch_norm(sim, dtype, odd):
-    for shape in ((70, 35), (2, 5, 9), (70, 2, 15, 9)) if odd else ((130, 64), (2, 5, 16), (70, 2, 16, 8)):
-        x, g, weight = normal(shape, dtype, 1), normal(shape, dtype, 2), normal(shape[1], dtype, 3)
-        for w in (weight, None):
-            _, mean, var = spatial.batch_norm(sim, x, w, w, 1e-5)
-            spatial.batch_norm_backward(sim, g, x, w, mean, var, 1e-5)
-            out = normal(shape, dtype, 4)
-            spatial.batch_norm_backward(sim, g, x, w, mean, var, 1e-5, True, out)
-            for needs in ((True, True, True), (True, False, False), (False, False, True)):
-                for o in (out, None):
-                    spatial.batch_norm_eval_backward(sim, g, x, o, w, mean, var, 1e-5, needs)
+    # Matrices; images whose channels are one range and several; ranges of which the last is empty.
+    shapes = ((70, 35), (2, 5, 9), (70, 2, 15, 9)) if odd else ((130, 64), (2, 5, 16), (70, 2, 16, 8))
+    more = ((shapes[0], 0), (shapes[1], 0), ((4609, 3 if odd else 8), 9))
+    for shape, sms in (*((s, 3) for s in shapes), *more):
+        sim.sms = sms
+        x, g = normal(shape, dtype, 1, odd, scale=2.0), normal(shape, dtype, 2, odd)
+        x += x.dtype.type(3)
+        for affine in (True, False):
+            weight, bias = (normal(shape[1], dtype, s) if affine else None for s in (3, 4))
+            out, mean, var = spatial.batch_norm(sim, x, weight, bias, 1e-2)
+            exact = formulas.batch_norm(*f8(x, weight, bias), 1e-2)
+            for got, e, which in zip((out, mean, var), exact, ("out", "mean", "var"), strict=True):
+                close(got, e, f"batch_norm {shape} {which}")
+            relu = normal(shape, dtype, 5, odd)
+            relu[relu < 0] = 0
+            relu.reshape(-1)[1] = np.nan
+            for o in (None, relu):
+                _batch_norm_backward(sim, g, x, o, weight, mean, var)
+
+
+def _batch_norm_backward(sim, g, x, out, weight, mean, var):
+    what, counted = f"batch_norm {x.shape} relu {out is not None}", f8(g)
+    if out is not None:
+        counted = np.where(f8(out) <= 0, 0.0, counted)
+    names, eps = ("dx", "dweight", "dbias"), 1e-2
+    grads = spatial.batch_norm_backward(sim, g, x, weight, mean, var, eps, True, out)
+    exact = formulas.batch_norm_backward(counted, *f8(x, weight, mean, var), eps)
+    for got, e, which in zip(grads, exact, names, strict=True):
+        close(got, e, f"{what} {which}")
+    exact = formulas.batch_norm_eval_backward(counted, *f8(x, weight, mean, var), eps)
+    for needs in ((True, True, True), (True, False, False), (False, True, False), (False, False, True)):
+        grads = spatial.batch_norm_eval_backward(sim, g, x, out, weight, mean, var, eps, needs)
+        for got, e, need, which in zip(grads, exact, needs, names, strict=True):
+            assert (got is not None) == need
+            if need:
+                close(got, e, f"{what} by fixed statistics {which}")
 
 
 def segments(sim, dtype, odd):
-    index = np.concatenate([np.zeros(200, int), np.arange(30) % 7 + 2, np.full(90, 12)])
+    # Long segments (of more than 64 rows): several of a block's eight, the first of the next block's. Short
+    # ones, one of just 64, rows without any.
+    index = np.repeat([0, 3, 4, 8, 11, 12], [203, 70, 130, 66, 64, 91])
+    index = np.concatenate([index, np.arange(30) % 7 + 2])
+    index = np.random.default_rng(0).permutation(index)
     order = np.argsort(index, kind="stable")
-    for cols in (37 if odd else 40, 1):
-        src, base = normal((320, cols), dtype, 1), normal((13, cols), dtype, 2)
-        for b in (None, base):
-            spatial.segment_sum(sim, src, device(order), device(index[order]), 13, b)
-        spatial.segment_sum(sim, src, device(order), device(index[order]), 13, skip=12, by_count=True)
-        spatial.index_add_atomic(
-            sim, src, device(index), device(np.zeros((13, cols), accumulator(src.dtype)))
-        )
+    for cols in (37 if odd else 40, 1, 261 if odd else 264):
+        src, base = normal((len(index), cols), dtype, 1, odd), normal((14, cols), dtype, 2, odd)
+        for b, alpha, skip, by_count in (
+            (None, 1.0, -1, False),
+            (base, 0.5, -1, False),
+            (None, 1.0, 12, True),
+            (base, 1.0, 3, True),
+        ):
+            out = spatial.segment_sum(
+                sim, src, device(order), device(index[order]), 14, b, alpha, skip, by_count
+            )
+            exact = formulas.segment_sum(f8(src), index, 14, f8(b), alpha, skip, by_count)
+            close(out, exact, f"segment_sum {cols} base {b is not None} skip {skip}")
+        for here in (sim, sim.small()) if cols < 100 else (sim,):
+            out = device(np.ones((14, cols), accumulator(src.dtype)))
+            some = np.where(index == 12, 14, np.where(index == 3, -1, index))  # two rows out of range
+            spatial.index_add_atomic(here, src, device(some), out, 2.0)
+            inside = (some >= 0) & (some < 14)
+            ones = np.ones((14, cols))
+            exact = formulas.segment_sum(f8(src)[inside], index[inside], 14, ones, 2.0, -1, False)
+            close(out, exact, "index_add_atomic")
+    # More rows than a block's 256, long segments at the end of one block and the start of the next.
+    index = np.concatenate([np.repeat([0, 255, 256, 299], [70, 300, 66, 65]), np.arange(300)])
+    order = np.argsort(index, kind="stable")
+    src = normal((len(index), 1), dtype, 3, odd)
+    out = spatial.segment_sum(sim, src, device(order), device(index[order]), 300)
+    close(out, formulas.segment_sum(f8(src), index, 300, None, 1.0, -1, False), "segment_sum_flat")
+
+
+# (planes, *size), kernel, stride, padding, dilation; the last has windows of more than 127 cells.
+_WINDOWS = (
+    ((2, 3, 9), (3,), (2,), (1,), (1,)),
+    ((2, 3, 7, 8), (3, 2), (2, 1), (1, 1), (1, 2)),
+    ((2, 2, 4, 5, 6), (2, 3, 2), (2, 1, 3), (1, 1, 0), (1, 1, 2)),
+    ((1, 2, 13, 12), (12, 11), (1, 2), (1, 0), (1, 1)),
+)
+
+
+def _count(size, kernel, stride, padding, dilation, ceil):
+    found = []
+    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
+        span = n + 2 * p - d * (k - 1) - 1
+        windows = span // s + 1
+        # One more that starts within the input or the low padding.
+        found.append(windows + (ceil and span % s > 0 and windows * s < n + p))
+    return tuple(found)
 
 
 def windows(sim, dtype, odd):
-    x = normal((2, 3, 7, 8 + odd), dtype, 1)
-    kernel, stride, padding, dilation, count = (3, 2), (2, 1), (1, 1), (1, 2), (4, 8 + odd)
+    for shape, kernel, stride, padding, dilation in _WINDOWS:
+        size = shape[2:]
+        for here, ceil in ((sim, False), (sim.small(), True)):
+            x = normal(shape, dtype, 1)
+            x.reshape(-1)[:4] = [np.nan, 1, 1, -np.inf]
+            _pool(here, x, size, kernel, stride, padding, dilation, ceil)
+            x = normal(shape, dtype, 5)
+            count = _count(size, kernel, stride, padding, dilation, False)
+            for inside in (False, True):
+                _columns(here, x, size, count, kernel, stride, padding, dilation, inside)
+
+
+def _columns(sim, x, size, count, kernel, stride, padding, dilation, inside):
+    what, planes = f"{x.shape} inside {inside}", (-1, *size)
+    found = spatial.im2col(sim, x, count, kernel, stride, padding, dilation, inside)
+    exact = formulas.im2col(f8(x).reshape(planes), count, kernel, stride, padding, dilation)
+    # [batch, channels * cells of the kernel, windows], or the batch beside the windows
+    together = exact.reshape(x.shape[0], -1, np.prod(count))
+    turned = together.transpose(1, 0, 2).reshape(found.shape) if inside else together
+    close(found, turned, f"im2col {what}")
+    g = normal(found.shape, x.dtype.name, 6)
+    dx = spatial.col2im(sim, g, size, count, kernel, stride, padding, dilation, inside)
+    taken = f8(g)
+    if inside:
+        taken = taken.reshape(together.shape[1], x.shape[0], -1).transpose(1, 0, 2)
+    exact = formulas.col2im(taken.reshape(exact.shape), size, count, kernel, stride, padding, dilation)
+    close(dx, exact.reshape(x.shape), f"col2im {what}")
+
+
+def _pool(sim, x, size, kernel, stride, padding, dilation, ceil):
+    planes, what = (-1, *size), f"pool {x.shape} ceil {ceil}"
+    count = _count(size, kernel, stride, padding, dilation, ceil)
     out, window = spatial.max_pool(sim, x, count, kernel, stride, padding, dilation)
-    spatial.max_pool_backward(sim, out, window, x.shape[2:], kernel, stride, padding, dilation)
-    count = (4, 9 + odd)
-    for include, divisor in ((True, 0), (False, 0), (True, 3)):
-        out = spatial.avg_pool(sim, x, count, kernel, stride, padding, include, divisor)
-        spatial.avg_pool_backward(sim, out, x.shape[2:], kernel, stride, padding, include, divisor)
-    count = (4, 8 + odd)
-    cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation)
-    spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation)
-    cols = spatial.im2col(sim, x, count, kernel, stride, padding, dilation, True)
-    spatial.col2im(sim, cols, x.shape[2:], count, kernel, stride, padding, dilation, True)
+    exact, cells = formulas.max_pool(f8(x).reshape(planes), count, kernel, stride, padding, dilation)
+    close(out, exact.reshape(out.shape), f"max_{what}")
+    np.testing.assert_array_equal(window, cells.reshape(window.shape))
+    g = normal(out.shape, x.dtype.name, 2)
+    dx = spatial.max_pool_backward(sim, g, window, size, kernel, stride, padding, dilation)
+    taken = f8(g).reshape(cells.shape)
+    exact = formulas.max_pool_backward(taken, cells, size, kernel, stride, padding, dilation)
+    close(dx, exact.reshape(x.shape), f"max_{what} backward")
+    x = normal(x.shape, x.dtype.name, 3)
+    ones = (1,) * len(kernel)
+    count = _count(size, kernel, stride, padding, ones, ceil)
+    for padded, divisor in ((True, 0), (False, 0), (True, 3)):
+        out = spatial.avg_pool(sim, x, count, kernel, stride, padding, padded, divisor)
+        exact = formulas.avg_pool(f8(x).reshape(planes), count, kernel, stride, padding, padded, divisor)
+        close(out, exact.reshape(out.shape), f"avg_{what} {padded} {divisor}")
+        g = normal(out.shape, x.dtype.name, 4)
+        dx = spatial.avg_pool_backward(sim, g, size, kernel, stride, padding, padded, divisor)
+        exact = formulas.avg_pool_backward(
+            f8(g).reshape(exact.shape), size, kernel, stride, padding, padded, divisor
+        )
+        close(dx, exact.reshape(x.shape), f"avg_{what} backward {padded} {divisor}")
+
+
+# ---- optimisers and gradients: many tensors in one launch ----
+
+_ADAM = dict(beta1=0.8, beta2=0.9, eps=1e-2)
+# Two lines of numbers for each kernel.
+_STEPS = {
+    "sgd": (dict(weight_decay=0.1), dict(maximize=True)),
+    "sgd_momentum": (
+        dict(momentum=0.9, dampening=0.3, weight_decay=0.1),
+        dict(momentum=0.8, nesterov=True, maximize=True),
+    ),
+    **{
+        name: (_ADAM | dict(weight_decay=0.1), _ADAM | dict(maximize=True))
+        for name in ("adam", "adamw", "adam_amsgrad", "adamw_amsgrad")
+    },
+}
+# One element, whole packs, a tail, more than a chunk, none.
+_SIZES = (1, 64, 70, CHUNK + 5, 0)
+
+
+def _tensors(dtype, seed, odd):
+    # The last at an odd address among even ones.
+    return [normal(n, dtype, seed + n, odd) for n in _SIZES] + [normal(30, dtype, seed, 1)]
 
 
 def optimizers(sim, dtype, odd):
-    sizes = (1, 70, CHUNK + 5, 0, 33)
-    params = [normal(n, dtype, n, odd) for n in sizes]
-    grads = [normal(p.shape, dtype, 9, odd) for p in params]
-    wide = accumulator(params[0].dtype)
-    states = [[device(np.zeros(n, wide), odd) for n in sizes] for _ in range(3)]
-    steps = [counts(sim, n, 0) for n in sizes]
-    sim.memory = [*params, *grads, *sum(states, []), *steps, *sim.memory]
-    one = device(np.ones(1, wide))
-    for name, number in STATES.items():
-        sgd = name.startswith("sgd")
-        lines = [
-            sgd_numbers(0.1, 0.1, False, 0.9, 0.0, nesterov) if sgd else adam_numbers(0.1, 0.9, 0.99, 1e-8)
-            for nesterov in (True, False)
-        ]
-        step = MultiTensor(sim, name, params, states[:number], steps, [0, 1, 1, 0, 1])
-        step(grads, lines)
-        step([*grads[:4], None], lines, scale=one, skip=device(np.zeros(1, np.int32)))
-        step(grads, lines, skip=device(np.ones(1, np.int32)))
+    wide = accumulator(as_dtype(dtype))
+    for name, lines in _STEPS.items():
+        numbers = sgd_numbers if name.startswith("sgd") else adam_numbers
+        params = _tensors(dtype, 0, odd)
+        state = [[device(np.zeros(p.shape, wide), odd) for p in params] for _ in range(STATES[name])]
+        steps = [counts(sim, p.size, 0) for p in params]
+        which = [0, 1, 0, 1, 0, 1]
+        kept = [*params, *steps, *sum(state, [])]
+        sim.memory = kept
+        step = MultiTensor(sim, name, params, state, steps, which)
+        tables = sim.memory[len(kept) :]
+        for t in (1, 2, 3):
+            grads = [None if t == 2 and i == 1 else g for i, g in enumerate(_tensors(dtype, 7 * t, odd))]
+            sim.memory = [*kept, *tables, *(g for g in grads if g is not None)]
+            factor = 0.5 if t == 3 else 1.0
+            scale = device(np.full(1, factor, wide)) if t == 3 else None
+            before = [v.copy() for v in kept]
+            send = [numbers(0.1, **line) for line in lines]
+            step(grads, send, scale=scale, skip=device(np.ones(1, np.int32)))
+            for old, now in zip(before, kept, strict=True):
+                np.testing.assert_array_equal(old, now, err_msg=f"{name}: a step that was left out")
+            step(grads, send, scale=scale, skip=device(np.zeros(1, np.int32)) if t == 2 else None)
+            for i, g in enumerate(grads):
+                taken = 1 if g is None else factor
+                rest = [v[i] for v in state]
+                olds = [
+                    before[i],
+                    *(before[2 * len(params) + j * len(params) + i] for j in range(len(state))),
+                ]
+                done = t - (t == 3 and i == 1)
+                _judge_step(name, olds, (params[i], *rest), steps[i], done, g, lines[which[i]], taken)
+
+
+def _judge_step(name, before, after, steps, t, g, options, factor):
+    assert (steps == (t if g is not None else t - 1)).all(), name
+    p, *state = (f8(v) for v in before)
+    if g is not None:
+        if name.startswith("sgd"):
+            rest = dict(weight_decay=0.0, momentum=0.0, dampening=0.0, nesterov=False, maximize=False)
+            formulas.sgd(p, f8(g) * factor, state, t, 0.1, **(rest | options))
+        else:
+            rest = dict(weight_decay=0.0, maximize=False, decoupled=name.startswith("adamw"))
+            formulas.adam(p, f8(g) * factor, state, t, 0.1, **(rest | options))
+    for got, exact, what in zip(after, (p, *state), ("param", "first", "second", "third"), strict=False):
+        close(got, exact, f"{name} step {t} of {len(p)} elements: {what}")
 
 
 def gradients(sim, dtype, odd):
-    grads = [normal(n, dtype, n, odd) for n in (1, 70, CHUNK + 5, 3 * CHUNK)]
-    wide = accumulator(grads[0].dtype)
-    sim.memory = [*grads, *sim.memory]
+    grads = [g for g in _tensors(dtype, 3, odd) if g.size]
+    wide, small = accumulator(grads[0].dtype), sim.small()
     for p in NORMS:
-        gradient_norm(sim, grads, p)
-    for norm in (0.5, 2.0):
-        gradient_clip(sim, grads, device(np.full(1, norm, wide)), 1.0)
-    scale, good, found = (device(np.ones(1, kind)) for kind in (np.float32, np.int32, np.int32))
-    found[0] = 0
-    for value in (1.0, np.inf):
-        grads[1][3] = grads[2][:40] = grads[3][-1] = value
-        gradient_unscale(sim, grads, device(np.full(1, 2.0, wide)), found)
-    for bad in (1, 0, 0):
-        loss_scale(sim, scale, good, device(np.full(1, bad, np.int32)), 2.0, 0.5, 2)
+        flat = np.concatenate([f8(g) for g in grads])
+        sim.memory = list(grads)
+        close(gradient_norm(sim, grads, p), [np.linalg.norm(flat, p)], f"gradient_norm {p}")
+        grads[2][5] = np.nan
+        assert np.isnan(gradient_norm(sim, grads, p)).all()
+        grads[2][5] = 1
+    # More blocks than the last launch's 512 threads.
+    many = normal(600 * CHUNK if dtype == "float16" else 10, dtype, 4, odd)
+    small.memory = [many]
+    close(gradient_norm(small, [many], np.inf), [np.abs(f8(many)).max()], "gradient_norm of many blocks")
+    for total in (0.5, 2.0, 1.0):
+        factor = min(1.0, 1.0 / (total + 1e-6))
+        before = [g.copy() for g in grads]
+        sim.memory = list(grads)
+        gradient_clip(sim, grads, device(np.full(1, total, wide)), 1.0)
+        for old, now in zip(before, grads, strict=True):
+            close(now, f8(old) * factor, f"gradient_clip {total}")
+    for bad in (0.0, np.inf, np.nan):
+        for i, at in ((2, 33), (3, -1), (4, 0)):
+            mine, found = [g.copy() for g in grads], device(np.zeros(1, np.int32))
+            mine = [device(m, g.ctypes.data % 16 // g.itemsize) for m, g in zip(mine, grads, strict=True)]
+            mine[i][at] = bad
+            before = [g.copy() for g in mine]
+            sim.memory = list(mine)
+            gradient_unscale(sim, mine, device(np.full(1, 4.0, wide)), found)
+            assert found[0] == (not np.isfinite(bad)), (bad, i)
+            for old, now in zip(before, mine, strict=True):
+                close(now, f8(old) / 4.0, f"gradient_unscale {bad}")
+    _loss_scales(sim)
 
 
-ALL = (pointwise, columns, softmax, softmax_columns)
-ALL += (cross_entropy, norms, batch_norm, segments, windows, optimizers, gradients)
+def _loss_scales(sim):
+    scale, good = device(np.ones(1, np.float32)), device(np.zeros(1, np.int32))
+    seen = []
+    for bad in (0, 0, 0, 1, 0, 0, 0):
+        loss_scale(sim, scale, good, device(np.full(1, bad, np.int32)), 3.0, 0.5, 2)
+        seen.append((scale[0], good[0]))
+    assert seen == [(1, 1), (3, 0), (3, 1), (1.5, 0), (1.5, 1), (4.5, 0), (4.5, 1)]
+    scale[0] = 2.0**127
+    loss_scale(sim, scale, good, device(np.zeros(1, np.int32)), 3.0, 0.5, 2)
+    assert scale[0] == np.float32(2.0**127) and good[0] == 0
+
+
+ALL = (pointwise, dropout, columns, softmax, softmax_columns, cross_entropy, norms, batch_norm, segments)
+ALL += (windows, optimizers, gradients)
+# What runs each file: its mutants are judged by these.
+FILES = {
+    "activations.cuh": (pointwise, columns),
+    "batch_norm.cu": (batch_norm,),
+    "bias_grad.cu": (columns, norms),
+    "columns.cu": (windows,),
+    "cross_entropy.cu": (cross_entropy,),
+    "dropout.cu": (dropout,),
+    "gradients.cu": (gradients,),
+    "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
+    "norm.cu": (norms,),
+    "optimizer.cu": (optimizers,),
+    "pointwise.cu": (pointwise,),
+    "pool.cu": (windows,),
+    "segment.cu": (segments,),
+    "softmax.cu": (softmax,),
+    "softmax_columns.cu": (softmax_columns,),
+    "windows.cuh": (windows,),
+}

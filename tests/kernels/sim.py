@@ -14,10 +14,9 @@ from lucid.kernel.launch import checker, prepare
 from lucid.kernel.specs import KERNELS
 from lucid.storage.dtype import as_dtype
 from lucid.testing import cusim
+from lucid.testing.simulator import ORDERS
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-# Every kernel result must be the same in all of them.
-ORDERS = (("forward", 0), ("reverse", 0), ("random", 1), ("random", 2))
 
 
 @cache
@@ -51,16 +50,47 @@ def device(x, offset=0, dtype=None):
     return out
 
 
+def in_all_orders(run, written, what):
+    """run(order, seed) for all of `ORDERS`, each from the same memory; raises AssertionError when the arrays
+    `written` differ. Atomic additions of floats, which a kernel's name confesses, may differ in rounding.
+    """
+    before = [v.copy() for v in written]
+    first = None
+    for order, seed in ORDERS:
+        for v, old in zip(written, before, strict=True):
+            v[...] = old
+        run(order, seed)
+        now = [v.copy() for v in written]
+        if first is None:
+            first = now
+        for a, b in zip(first, now, strict=True):
+            if "atomic" in what:
+                np.testing.assert_allclose(*wide(a, b), rtol=1e-4, atol=1e-4)
+            elif a.tobytes() != b.tobytes():
+                both = f"{ORDERS[0]}, {(order, seed)}"
+                raise AssertionError(f"{what}: depends on the order of threads ({both})")
+
+
 class Sim:
-    """As lucid.kernel.Launcher, on NumPy arrays. `used` records (kernel, dtype, macros) of every launch."""
+    """As lucid.kernel.Launcher, on NumPy arrays.
+
+    order: None runs each launch in all of `ORDERS`, from the same memory, and holds the results to the same
+    bits. sms: multiprocessors of the device; 0 makes every grid as small as it can be. `odd`: 1 gives new
+    arrays odd addresses. `used` records (kernel, dtype, macros) of every launch.
+    """
 
     used: set = set()
     coverage = False
+    odd = 0
 
-    def __init__(self, order="random", seed=0, mode="fast", sms=3):
+    def __init__(self, order=None, seed=0, mode="fast", sms=3):
         self.order, self.seed, self.mode, self.sms = order, seed, mode, sms
         self.memory = []
         self.launches = []
+
+    def small(self):
+        """The same on a device so small that threads take several turns."""
+        return type(self)(self.order, self.seed, self.mode, 0)
 
     def __call__(self, name, grid, block, args, dtype, defines=(), **sizes):
         kernel = KERNELS[name]
@@ -75,15 +105,24 @@ class Sim:
         fast = checker(kernel, dtype, scalar, tuple(sizes), self.address, np.ndarray)(args, sizes)
         for a, b in zip(values, fast, strict=True):
             assert a is b or (type(a) is type(b) and a == b)
-        module(kernel.file, dtype.name, macros, self.mode, self.coverage).launch(
-            kernel.entry, grid, block, values, order=self.order, seed=self.seed, memory=self.memory
-        )
+        compiled = module(kernel.file, dtype.name, macros, self.mode, self.coverage)
+
+        def run(order, seed):
+            compiled.launch(kernel.entry, grid, block, values, order=order, seed=seed, memory=self.memory)
+
+        if self.order is not None:
+            run(self.order, self.seed)
+            return
+        written = [v for a, v in zip(kernel.parsed, args, strict=True) if a.written and v is not None]
+        if any(a.kind == "u64" and not a.written for a in kernel.parsed):
+            written += self.memory  # what tables of addresses name
+        in_all_orders(run, written, name)
 
     def address(self, x):
         return x.ctypes.data
 
     def empty(self, shape, dtype):
-        out = aligned(shape, np.dtype(dtype))
+        out = aligned(shape, np.dtype(dtype), self.odd)
         self.memory.append(out)
         return out
 

@@ -5,6 +5,7 @@ import pytest
 
 from lucid.kernel import calls_spatial as calls
 from lucid.kernel.launch import accumulator
+from lucid.kernel.loader import Unavailable
 from lucid.ops.pool import pooled_size
 from lucid.ops.registry import OPS
 from lucid.storage.backend import backend_of
@@ -158,6 +159,14 @@ def test_segment_sum(dtype, n, rows, cols, offset):
         mean, rounded = exact / count, (plain / count).astype(src.dtype)
         mean[rows - 1], rounded[rows - 1] = 0, 0
         judge(out, mean, rounded, "mean, one row left out")
+
+
+def test_rows_too_wide_for_a_grid_are_left_to_the_formula():
+    src, place = normal((1, 65536 * 32 + 1), "float16"), device(np.zeros(1, np.int64))
+    with pytest.raises(Unavailable, match="segment_sum: takes rows of 65535 tiles, got 65537"):
+        calls.segment_sum(Sim(), src, place, place, 1)
+    src = normal((1, 65535 * 32), "float16", offset=1)
+    assert calls.segment_sum(Sim("forward"), src, place, place, 1).tobytes() == src.tobytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

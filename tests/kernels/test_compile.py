@@ -1,8 +1,8 @@
 """Compilation for real architectures, where NVRTC is installed, and the judgement of what comes out of it."""
 
 import dataclasses
-import importlib.util
 import json
+import re
 
 import pytest
 
@@ -145,13 +145,38 @@ def test_disassembly():
     )
 
 
-def test_roofline(capsys):
-    path = loader.source_folder().parent / "benchmarks" / "roofline.py"
-    spec = importlib.util.spec_from_file_location("roofline", path)
-    roofline = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(roofline)
-    assert roofline.main([]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in KERNELS)
-    assert roofline.main(["--achieved", "copy", "0.125", "n=67108864", "--dtype", "float32"]) == 0
-    assert "4.29 TB/s = 100% of copy" in capsys.readouterr().out
+_WIDE = """extern "C" __global__ void f(float* x, int n) {
+  for (int i = threadIdx.x; i < n; i += 32) x[i] = x[i] * 0.1 + 1.0;
+}
+"""
+_SPILLS = """extern "C" __global__ void __launch_bounds__(1024, 2) f(float* x, int n) {
+  float a[64];
+#pragma unroll
+  for (int i = 0; i < 64; i++) a[i] = x[i * n];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 64; i++) x[i * n] = a[i] * a[63 - i];
+}
+"""
+
+
+def _planted(monkeypatch, code, arch):
+    monkeypatch.setattr(loader, "source", lambda file: code)
+    monkeypatch.setattr(report.Unit, "kernels", lambda unit: ["copy"])
+    monkeypatch.setitem(KERNELS, "copy", dataclasses.replace(KERNELS["copy"], entry="f"))
+    unit = report.Unit("pointwise.cu", "float32", ())
+    return report.problems(report.compile_unit(unit, (arch,), sass=True))
+
+
+@needs_nvrtc
+@pytest.mark.skipif(compiling.disassembler() is None, reason="cuobjdump and nvdisasm are not installed")
+@pytest.mark.parametrize("arch", compiling.ARCHS)
+def test_planted_float64_spills_and_narrow_accesses_are_named(monkeypatch, arch):
+    found = _planted(monkeypatch, _WIDE, arch)
+    if arch == report.SASS_ARCH:
+        wide = r"copy float32 sm_90: \d+ float64 instructions; expected none"
+        assert any(re.fullmatch(wide, text) for text in found)
+        assert "copy float32 sm_90: 0 loads of 128 bits; expected 1 or more" in found
+    found = _planted(monkeypatch, _SPILLS, arch)
+    spills = rf"copy float32 sm_{arch}: \d+ bytes of spills, .*; expected none"
+    assert any(re.fullmatch(spills, text) for text in found)

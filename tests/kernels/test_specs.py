@@ -66,7 +66,7 @@ def test_every_source_is_used_and_has_a_card(path):
     entries = set(re.findall(r"KERNEL\b[^;{(]*?(?:\(\d+(?:, \d)?\)|ROW_BOUNDS)\s(\w+)\(", text))
     assert entries == {k.entry for k in KERNELS.values() if k.file == path.name}
     card = text[: text.index("KERNEL")]
-    assert "launch:" in text and "bytes" in card and "us" in card
+    assert "launch:" in text
     for entry in entries:
         assert entry.replace("_columns", "") in card, f"{path.name}: the card does not speak of {entry}"
 

@@ -404,3 +404,44 @@ def test_traffic_counts_sectors_and_bank_conflicts() -> None:
     assert rows[3, "global"].units == rows[3, "global"].ideal == 128 and rows[3, "global"].requests == 32
     assert rows[3, "shared"].conflicts == 0 and rows[5, "shared"].conflicts == 31 * 32
     assert rows[5, "global"].units == 128
+
+
+# ---- places and names in reports; a part of the blocks ----------------------------------------------------
+
+NESTED = """__device__ __forceinline__ void put(float* to, long long i) {
+  to[i] = 1.f;
+}
+__device__ __forceinline__ void fill(float* to, int n) {
+  put(to, n);
+}
+extern "C" __global__ void __launch_bounds__(32) f(const float* __restrict__ given, float* out, int n) {
+  fill(out, n);
+}
+"""
+
+
+def test_reports_name_the_argument_and_the_calls_that_lead_there() -> None:
+    m = cusim.Module(NESTED, mode="checked", filename="nested.cu")
+    given, out = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    m.launch("f", 1, 1, (given, out, np.int32(3)))
+    with pytest.raises(cusim.KernelError) as error:
+        m.launch("f", 1, 1, (given, out, np.int32(4)))
+    (report,) = error.value.reports
+    assert report.places == (("nested.cu", 2), ("nested.cu", 5), ("nested.cu", 8))
+    assert report.text.endswith("past the end of argument 1 (out)")
+    assert str(report).endswith("called from nested.cu:5, called from nested.cu:8")
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_a_part_of_the_blocks(order: str) -> None:
+    code = """extern "C" __global__ void f(int* seen) {
+  atomicAdd(seen + blockIdx.y * gridDim.x + blockIdx.x, 1);
+}"""
+    m, seen = cusim.Module(code), np.zeros(6, np.int32)
+    m.launch("f", (3, 2), 1, (seen,), order=order, blocks=range(2, 5))
+    assert seen.tolist() == [0, 0, 1, 1, 1, 0]
+    m.launch("f", (3, 2), 1, (seen,), order=order)
+    assert seen.tolist() == [1, 1, 2, 2, 2, 1]
+    for wrong in (range(5, 7), range(3, 3), range(0, 6, 2)):
+        with pytest.raises(cusim.KernelError, match=r"f: blocks must be a part of range\(0, 6\)"):
+            m.launch("f", (3, 2), 1, (seen,), blocks=wrong)

@@ -36,11 +36,14 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Build:
-    """What a compiled source is: the shared object, its kernels by name, and the folder of coverage notes."""
+    """What a compiled source is: the shared object, its kernels by name, which have C linkage, and the
+    names of the parameters of each.
+    """
 
     path: Path
     kernels: tuple[str, ...]
     extern_c: frozenset[str]
+    parameters: dict[str, tuple[str, ...]]
 
 
 def compiler() -> str | None:
@@ -115,8 +118,8 @@ def _close(text: str, start: int) -> int:
     return len(text)
 
 
-def _kernel_name(text: str, at: int) -> str | None:
-    """The name of the function whose declaration goes on at `at`, just after `__global__`."""
+def _kernel_name(text: str, at: int) -> tuple[str, tuple[str, ...]] | None:
+    """(name, names of parameters) of the function whose declaration goes on at `at`, after `__global__`."""
     while True:
         m = re.compile(r"[^({;]*\(").match(text, at)
         if m is None:
@@ -127,7 +130,8 @@ def _kernel_name(text: str, at: int) -> str | None:
         if words[-1] in ("__launch_bounds__", "__cluster_dims__", "__attribute__"):
             at = _close(text, m.end() - 1)
             continue
-        return words[-1]
+        given = _split(text[m.end() : _close(text, m.end() - 1) - 1])
+        return words[-1], tuple((re.findall(r"\w+", part.split("=")[0]) or [""])[-1] for part in given)
 
 
 def _split(text: str, sep: str = ",") -> list[str]:
@@ -173,10 +177,10 @@ def _declarator(text: str, declaration: str) -> tuple[str, str]:
     return m[1], m[2]
 
 
-def rewrite(text: str) -> tuple[str, list[str], set[str]]:
-    """(text without `__shared__`, names of the non-template kernels, those with C linkage)."""
+def rewrite(text: str) -> tuple[str, dict[str, tuple[str, ...]], set[str]]:
+    """(text without `__shared__`, names of parameters by non-template kernel, kernels with C linkage)."""
     out: list[str] = []
-    kernels: list[str] = []
+    kernels: dict[str, tuple[str, ...]] = {}
     extern_c: set[str] = set()
     scopes: list[bool] = []  # per open brace: is it an `extern "C" {`
     last = statement = pos = 0
@@ -194,9 +198,9 @@ def rewrite(text: str) -> tuple[str, list[str], set[str]]:
             statement = pos
         elif token == "__global__":
             before = text[statement : m.start()]
-            name = _kernel_name(text, pos)
-            if name and not re.search(r"\btemplate\b", before) and name not in kernels:
-                kernels.append(name)
+            found = _kernel_name(text, pos)
+            if found and not re.search(r"\btemplate\b", before) and found[0] not in kernels:
+                name, kernels[name] = found[0], found[1]
                 if re.search(r'extern\s+"C"', before) or any(scopes):
                     extern_c.add(name)
         elif token.endswith("__shared__"):
@@ -412,7 +416,7 @@ def build(
             obj.unlink(missing_ok=True)
             notes.unlink(missing_ok=True)
 
-    return Build(_publish(folder, f"{key}.so", make), names, frozenset(extern_c))
+    return Build(_publish(folder, f"{key}.so", make), names, frozenset(extern_c), kernels)
 
 
 def _front_options(options: tuple[str, ...]) -> tuple[list[str], str]:

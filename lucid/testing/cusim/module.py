@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import re
 import subprocess
@@ -50,7 +51,11 @@ class KernelError(RuntimeError):
 
 @dataclass(frozen=True)
 class Report:
-    """One finding: what, where in the source, which block and thread met it first, and how often it came."""
+    """One finding: what, where in the source, which block and thread met it first, and how often it came.
+
+    callers: (file, line) of the calls that lead there, innermost first, when the place lies in a function
+    that was inlined.
+    """
 
     kind: str
     text: str
@@ -59,16 +64,26 @@ class Report:
     block: tuple[int, int, int]
     thread: int
     times: int
+    callers: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """(file, line) of the access and of its callers, innermost first."""
+        return (self.file, self.line), *self.callers
 
     def __str__(self) -> str:
         who = f"block {self.block}" + (f" thread {self.thread}" if self.thread >= 0 else "")
         more = f", {self.times} times" if self.times > 1 else ""
-        return f"{self.file}:{self.line}: {self.kind}: {self.text} [{who}{more}]"
+        chain = "".join(f", called from {file}:{line}" for file, line in self.callers)
+        return f"{self.file}:{self.line}: {self.kind}: {self.text} [{who}{more}]{chain}"
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Memory requests of one source line: 32-byte sectors of a warp (global) or wavefronts (shared)."""
+    """Memory requests of one source line: 32-byte sectors of a warp (global) or wavefronts (shared).
+
+    callers: as those of a Report.
+    """
 
     file: str
     line: int
@@ -79,6 +94,12 @@ class Traffic:
     units: int
     ideal: int
     conflicts: int
+    callers: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """(file, line) of the access and of its callers, innermost first."""
+        return (self.file, self.line), *self.callers
 
 
 @dataclass(frozen=True)
@@ -125,6 +146,8 @@ class _Config(ctypes.Structure):
         ("order", ctypes.c_int),
         ("ftz", ctypes.c_int),
         ("timeout", ctypes.c_double),
+        ("first", ctypes.c_ulong),
+        ("last", ctypes.c_ulong),
     ]
 
 
@@ -288,6 +311,7 @@ class Module:
         seed: int = 0,
         memory: Sequence[np.ndarray] = (),
         timeout: float | None = None,
+        blocks: range | None = None,
     ) -> None:
         """Runs the kernel `name` and returns when it has ended; nothing is returned.
 
@@ -296,10 +320,15 @@ class Module:
         shared_mem: bytes of dynamic shared memory.  order: of threads and blocks, with `seed` for "random".
         memory: further arrays that the kernel reaches through pointers in memory (checked mode).
         timeout: seconds of processor time, else $LUCID_CUSIM_TIMEOUT, else 60; 0 for no limit.
+        blocks: the numbers (x fastest) of those that run, of all that `grid` has; None: all.
         Raises KernelError for a wrong launch and for whatever the run found.
         """
         params = self.parameters(name)
         grid3, block3 = self._check_config(name, grid, block, shared_mem, order)
+        every = range(math.prod(grid3))
+        part = every if blocks is None else blocks
+        if not part or part.step != 1 or part[0] not in every or part[-1] not in every:
+            raise KernelError(f"{name}: blocks must be a part of {every}, got {blocks}")
         values, regions = self._convert(name, params, args)
         pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(v) for v in values])
         config = _Config(
@@ -310,6 +339,8 @@ class Module:
             ORDERS[order],
             int(self.ftz),
             TIMEOUT if timeout is None else timeout,
+            part.start,
+            part.stop,
         )
         with _lock:
             if self.checked:
@@ -318,7 +349,7 @@ class Module:
             _make_room(self.path, self._lib)
             found = self._lib.cusim_launch(self._calls[name], pointers, ctypes.byref(config))
             self._static[name] = self._lib.cusim_static_shared()
-            reports = self._read_reports(found) if found else []
+            reports = self._read_reports(found, self._build.parameters.get(name, ())) if found else []
         if reports:
             raise KernelError(f"{name}<<<{grid3}, {block3}>>>: " + "\n".join(map(str, reports)), reports)
         if self._static[name] > MAX_STATIC_SHARED:
@@ -425,28 +456,35 @@ class Module:
             bits,
         )
 
-    def _locate(self, pcs: Sequence[int]) -> dict[int, tuple[str, int]]:
-        """Source positions of offsets into the shared object: the innermost frame outside cusim's headers."""
+    def _locate(self, pcs: Sequence[int]) -> dict[int, tuple[tuple[str, int], ...]]:
+        """Source positions of offsets into the shared object: frames outside cusim's headers, innermost
+        first.
+        """
         pcs = sorted(set(pcs))
         if not pcs:
             return {}
         return dict(zip(pcs, _addr2line(str(self.path), tuple(pcs), self.filename), strict=True))
 
-    def _read_reports(self, n: int) -> list[Report]:
+    def _read_reports(self, n: int, names: tuple[str, ...]) -> list[Report]:
+        def named(m: re.Match[str]) -> str:
+            return f"{m[0]} ({names[int(m[1])]})" if int(m[1]) < len(names) else m[0]
+
         raw = self._lib.cusim_reports()[:n]
         where = self._locate([r.pc for r in raw if not r.file and r.pc])
         out = []
         for r in raw:
-            file, line = (r.file.decode(), r.line) if r.file else where.get(r.pc, (self.filename, 0))
+            unknown = ((self.filename, 0),)
+            (file, line), *callers = ((r.file.decode(), r.line),) if r.file else where.get(r.pc, unknown)
             out.append(
                 Report(
                     r.kind.decode(),
-                    r.text.decode(errors="replace"),
+                    re.sub(r"\bargument (\d+)$", named, r.text.decode(errors="replace")),
                     file,
                     line,
                     tuple(r.block),
                     r.thread,
                     r.times,
+                    tuple(callers),
                 )
             )
         return out
@@ -463,35 +501,28 @@ class Module:
         rows = list(raw[: self._lib.cusim_stats(raw, 256)])
         where = self._locate([r.pc for r in rows if r.pc])
         kinds = ("read", "write", "atomic")
-        out = [
-            Traffic(
-                *where.get(r.pc, (self.filename, 0)),
-                "shared" if r.shared else "global",
-                kinds[r.kind],
-                r.bytes,
-                r.requests,
-                r.units,
-                r.ideal,
-                r.conflicts,
-            )
-            for r in rows
-        ]
+        out = []
+        for r in rows:
+            (file, line), *callers = where.get(r.pc, ((self.filename, 0),))
+            space = "shared" if r.shared else "global"
+            counts = (r.bytes, r.requests, r.units, r.ideal, r.conflicts)
+            out.append(Traffic(file, line, space, kinds[r.kind], *counts, tuple(callers)))
         return sorted(out, key=lambda t: (t.file, t.line, t.access))
 
 
 @functools.lru_cache(maxsize=256)
-def _addr2line(path: str, pcs: tuple[int, ...], filename: str) -> tuple[tuple[str, int], ...]:
+def _addr2line(path: str, pcs: tuple[int, ...], filename: str) -> tuple[tuple[tuple[str, int], ...], ...]:
     cmd = ["addr2line", "-a", "-i", "-e", path, *(hex(p) for p in pcs)]
     try:
         text = subprocess.run(cmd, capture_output=True, text=True).stdout
     except OSError:
-        return tuple((filename, 0) for _ in pcs)
+        return tuple(((filename, 0),) for _ in pcs)
     out = []
     for frames in re.split(r"^0x[0-9a-f]+\n", text, flags=re.M)[1:]:
         lines = [f.split(" (")[0].rsplit(":", 1) for f in frames.strip().split("\n") if ":" in f]
-        mine = [(f, n) for f, n in lines if not f.startswith(f"{compiler.OWN}/") and f != "??"]
-        f, n = mine[0] if mine else (filename, "0")
-        if f.endswith("/" + filename):
-            f = filename
-        out.append((f, int(n) if n.isdigit() else 0))
+        mine = [(f, int(n) if n.isdigit() else 0) for f, n in lines if f != "??"]
+        mine = [(f, n) for f, n in mine if not f.startswith(f"{compiler.OWN}/") and f != "cusim_tail.h"]
+        here = os.getcwd() + "/"
+        short = [(filename if f.endswith("/" + filename) else f.removeprefix(here), n) for f, n in mine]
+        out.append(tuple(short) or ((filename, 0),))
     return tuple(out)

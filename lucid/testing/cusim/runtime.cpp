@@ -392,7 +392,8 @@ void cusim_reserve(Slot* slot, unsigned long size, unsigned align) {
 }
 
 #pragma GCC visibility push(default)
-struct LaunchConfig { unsigned grid[3], block[3]; unsigned long shared, seed; int order, ftz; double timeout; };
+// first .. last - 1: the numbers of the blocks that run
+struct LaunchConfig { unsigned grid[3], block[3]; unsigned long shared, seed; int order, ftz; double timeout; unsigned long first, last; };
 // 0 when the kernel ran without a report
 int cusim_launch(void (*thunk)(void**), void** args, const LaunchConfig* c) {
   gridDim = {c->grid[0], c->grid[1], c->grid[2]};
@@ -407,7 +408,7 @@ int cusim_launch(void (*thunk)(void**), void** args, const LaunchConfig* c) {
   for (int t = 0; t < n_threads; t++)
     thread_index[t] = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
   if (stale_stacks) for (int i = 0; i < MAX_THREADS; i++) if (fibers[i].stack) { init_fiber(fibers[i]); fibers[i].waits = 0; }
-  const size_t n_blocks = (size_t)gridDim.x * gridDim.y * gridDim.z;
+  const size_t n_blocks = c->last - c->first;
   int* blocks = 0;
   if (order == RANDOM && n_blocks > 1 && n_blocks < (1u << 30)) {
     blocks = (int*)malloc(n_blocks * sizeof(int));
@@ -420,7 +421,7 @@ int cusim_launch(void (*thunk)(void**), void** args, const LaunchConfig* c) {
     FaultGuard guard(c->timeout);
     shadow_begin_launch();
     for (size_t i = 0; i < n_blocks && !aborted; i++) {
-      begin_block(blocks ? (size_t)blocks[i] : order == REVERSE ? n_blocks - 1 - i : i);
+      begin_block(c->first + (blocks ? (size_t)blocks[i] : order == REVERSE ? n_blocks - 1 - i : i));
       run_block();
     }
     shadow_end_launch();
