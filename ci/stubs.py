@@ -276,7 +276,9 @@ def exports(names: dict[str, Reference], package: str) -> list[str]:
     imports, assignments = [], []
     for name, (module, own) in sorted(names.items(), key=lambda item: (item[1][0], item[0])):
         if name == own:
-            imports.append(f"from {relative(module, package)} import {name} as {name}")
+            line = f"from {relative(module, package)} import {name} as {name}"
+            long = f"from {relative(module, package)} import (\n    {name} as {name},\n)"
+            imports.append(line if len(line) <= WIDTH else long)
         else:
             statement, alias = import_as(module, package)
             imports.append(statement)
@@ -293,12 +295,17 @@ def namespace(prefix: str, functions: Functions) -> str:
     names = {n.removeprefix(f"{prefix}.") for n in PUBLIC if n.startswith(f"{prefix}.")}
     if prefix == "nn.functional":
         names |= {n for n in module.NAMES if n in PUBLIC or n in OPS}
-    found = {}
+    found = {n: (v.__module__, n) for n, v in vars(module).items() if is_own_class(v)}
     for name in names:
         dotted = f"{prefix}.{name}"
         found[name] = functions.exported(dotted) if dotted in PUBLIC else functions.named(name)
     title = (module.__doc__ or "").split("\n")[0]
     return "\n".join([HEADER.format(title), *exports(found, f"lucid.{prefix}".rpartition(".")[0])]) + "\n"
+
+
+def is_own_class(value: Any) -> bool:
+    """Whether `value` is a class of lucid."""
+    return isinstance(value, type) and value.__module__.startswith("lucid")
 
 
 def top_level(functions: Functions) -> str:

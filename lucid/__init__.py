@@ -73,11 +73,18 @@ _SUBMODULES = frozenset(
         "profiler",
         "random",
         "serialization",
+        "settings",
         "special",
         "testing",
         "utils",
     )
 )
+_SETTINGS = (
+    *("Size", "channels_last", "channels_last_3d", "contiguous_format", "get_default_device"),
+    *("get_num_threads", "layout", "memory_format", "preserve_format"),
+    *("set_default_tensor_type", "set_num_threads", "set_printoptions", "strided"),
+)
+_AMP = ("GradScaler", "autocast", "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled")
 _ELSEWHERE = {
     "manual_seed": ".random",
     "seed": ".random",
@@ -89,7 +96,9 @@ _ELSEWHERE = {
     "get_float32_matmul_precision": ".backends",
     "use_deterministic_algorithms": ".backends",
     "are_deterministic_algorithms_enabled": ".backends",
-    "autocast": ".amp",
+    **dict.fromkeys(_SETTINGS, ".settings"),
+    **dict.fromkeys(_AMP, ".amp"),
+    "OutOfMemoryError": ".errors",
     "save": ".io",
     "load": ".io",
 }

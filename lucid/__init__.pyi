@@ -52,21 +52,40 @@ from . import optim as optim
 from . import profiler as profiler
 from . import random as random
 from . import serialization as serialization
+from . import settings as settings
 from . import special as special
 from . import testing as testing
 from . import utils as utils
 from .storage.random import Generator as Generator
+from .amp import GradScaler as GradScaler
+from .errors import OutOfMemoryError as OutOfMemoryError
+from .settings import Size as Size
 from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from .amp import autocast as autocast
+from .settings import channels_last as channels_last
+from .settings import channels_last_3d as channels_last_3d
+from .settings import contiguous_format as contiguous_format
+from .amp import get_autocast_dtype as get_autocast_dtype
+from .settings import get_default_device as get_default_device
 from .backends import get_float32_matmul_precision as get_float32_matmul_precision
+from .settings import get_num_threads as get_num_threads
 from .random import get_rng_state as get_rng_state
 from .random import initial_seed as initial_seed
+from .amp import is_autocast_available as is_autocast_available
+from .amp import is_autocast_enabled as is_autocast_enabled
+from .settings import layout as layout
 from .io import load as load
 from .random import manual_seed as manual_seed
+from .settings import memory_format as memory_format
+from .settings import preserve_format as preserve_format
 from .io import save as save
 from .random import seed as seed
+from .settings import set_default_tensor_type as set_default_tensor_type
 from .backends import set_float32_matmul_precision as set_float32_matmul_precision
+from .settings import set_num_threads as set_num_threads
+from .settings import set_printoptions as set_printoptions
 from .random import set_rng_state as set_rng_state
+from .settings import strided as strided
 from .backends import use_deterministic_algorithms as use_deterministic_algorithms
 from .storage.dtype import DType as _DType
 from ._functions import DoubleTensor as DoubleTensor
@@ -77,6 +96,7 @@ from ._functions import LongTensor as LongTensor
 from ._functions import adaptive_max_pool1d as adaptive_max_pool1d
 from . import _functions as _functions
 from ._functions import as_strided_scatter as as_strided_scatter
+from ._functions import bernoulli as bernoulli
 from ._functions import celu_ as celu_
 from ._functions import chunk as chunk
 from ._functions import cosine_similarity as cosine_similarity
@@ -85,8 +105,11 @@ from ._functions import dist as dist
 from ._functions import empty_like as empty_like
 from ._functions import index_fill as index_fill
 from ._functions import index_put as index_put
+from ._functions import istft as istft
 from ._functions import max_pool1d_with_indices as max_pool1d_with_indices
+from ._functions import multinomial as multinomial
 from ._functions import norm as norm
+from ._functions import normal as normal
 from ._functions import ones_like as ones_like
 from ._functions import pairwise_distance as pairwise_distance
 from ._functions import relu_ as relu_
@@ -290,8 +313,12 @@ from .functional.diagonal import tril_indices as tril_indices
 from .functional.diagonal import triu_indices as triu_indices
 from .functional import dropout as _dropout
 from .functional import embedding as _embedding
-from .functional.fft import istft as istft
+from .functional.factors import geqrf as geqrf
+from .functional.factors import pca_lowrank as pca_lowrank
+from .functional.factors import svd_lowrank as svd_lowrank
 from .functional.fft import stft as stft
+from .functional.histogram import histogram as histogram
+from .functional.histogram import histogramdd as histogramdd
 from .functional.index import argwhere as argwhere
 from .functional.index import masked_fill as masked_fill
 from .functional.index import masked_scatter as masked_scatter
@@ -340,9 +367,16 @@ from .functional.products import einsum as einsum
 from .functional.products import pdist as pdist
 from .functional.products import spmm as spmm
 from .functional.products import tensordot as tensordot
-from .functional.random import bernoulli as bernoulli
-from .functional.random import multinomial as multinomial
-from .functional.random import normal as normal
+from .functional.questions import get_device as get_device
+from .functional.questions import is_conj as is_conj
+from .functional import questions as _questions
+from .functional.questions import is_nonzero as is_nonzero
+from .functional.questions import is_same_size as is_same_size
+from .functional.questions import is_signed as is_signed
+from .functional.questions import nonzero_static as nonzero_static
+from .functional.questions import scalar_tensor as scalar_tensor
+from .functional.questions import unravel_index as unravel_index
+from .functional.random import binomial as binomial
 from .functional.random import poisson as poisson
 from .functional.random import rand as rand
 from .functional.random import rand_like as rand_like
@@ -379,6 +413,11 @@ from .functional.shape import t as t
 from .functional.shape import tile as tile
 from .functional.shape import transpose as transpose
 from .functional.shape import unflatten as unflatten
+from .functional.windows import bartlett_window as bartlett_window
+from .functional.windows import blackman_window as blackman_window
+from .functional.windows import hamming_window as hamming_window
+from .functional.windows import hann_window as hann_window
+from .functional.windows import kaiser_window as kaiser_window
 
 add = _functions.add_out
 addbmm = _functions.addbmm_out
@@ -562,6 +601,8 @@ clamp_ = _pointwise.clamp
 clip_ = _pointwise.clamp
 conj_physical_ = _pointwise.conj
 resolve_neg = _pointwise.resolve_conj
+is_inference = _questions.is_conj
+is_neg = _questions.is_conj
 moveaxis = _shape.movedim
 
 __version__: str

@@ -21,6 +21,7 @@ from .functional.linalg import SolveEx
 from .functional.linalg import TriangularSolution
 from .functional.reduce import MinMax
 from .functional.reduce import ValuesIndices
+from .storage.random import Generator
 from .tensor import Tensor
 
 def DoubleTensor(*data: Any, device: Any = None) -> Tensor:
@@ -112,6 +113,12 @@ def baddbmm_out(
     out: Tensor | None = None,
 ) -> Tensor:
     """beta x + alpha batch1 @ batch2."""
+def bernoulli(
+    x: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None
+) -> Tensor:
+    """1 with probability x (or p, with the shape of x), else 0, in the dtype of x. Not differentiable."""
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """The tensor itself, filled with 1 with probability p (a number, or a tensor that broadcasts), else 0."""
 def bmm_out(x: Operand, mat2: Operand, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices [b, n, k] and [b, k, m]: [b, n, m]."""
 def bucketize_out(
@@ -122,6 +129,10 @@ def cat_out(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
     """The tensors joined along `dim`; their other sizes agree, else ShapeError."""
+def cauchy_(
+    self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """The tensor itself, filled with Cauchy numbers: median + sigma tan(pi (u - 1/2))."""
 def celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """The tensor itself, after the result of `celu` was written into it."""
 def chain_matmul_out(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
@@ -253,6 +264,8 @@ def empty_like(
     memory_format: Any = None,
 ) -> Tensor:
     """`empty` with the shape, and unless given the dtype and device, of `x`."""
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """The tensor itself, filled with exponential numbers > 0 of rate `lambd`."""
 def fft_fft2_out(
     x: Tensor,
     s: Sequence[int] | None = None,
@@ -424,6 +437,8 @@ def gather_out(
     out: Tensor | None = None,
 ) -> Tensor:
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1."""
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """The tensor itself, filled with numbers of trials up to the first success of probability p."""
 def ger_out(x: Operand, vec2: Operand, *, out: Tensor | None = None) -> Tensor:
     """The products x_i vec2_j of two vectors: an older name of `outer`."""
 def hstack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -457,6 +472,19 @@ def index_reduce_out(
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`."""
 def inner_out(x: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:
     """The sum of products over the last dimension of both: [*x.shape[:-1], *other.shape[:-1]]."""
+def istft(
+    x: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """The signal whose `stft` comes closest to `x` (Griffin and Lim 1984)."""
 def kron_out(x: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker product: x with each element replaced by itself times `other`."""
 def kthvalue(
@@ -616,6 +644,10 @@ def linalg_vector_norm_out(
     out: Tensor | None = None,
 ) -> Tensor:
     """(sum |x|^ord)^(1/ord) over `dim` (all dimensions when None)."""
+def log_normal_(
+    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+) -> Tensor:
+    """The tensor itself, filled with exp of normal numbers of that mean and std."""
 def log_softmax_out(input: Tensor, dim: int, dtype: Any = None, *, out: Tensor | None = None) -> Tensor:
     """x - log(sum(exp(x))) along `dim`, without overflow; with `dtype`, the input is converted first."""
 def lu_solve_out(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -737,6 +769,10 @@ def mode_out(
     """(values, indices) of the most frequent element along `dim`; the smallest of equally frequent ones."""
 def msort_out(x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`x` in order along dim 0: the values of `sort`."""
+def multinomial(
+    x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Indices drawn with the weights in each row of `x`: int64 [..., num_samples]."""
 def mv_out(x: Operand, vec: Operand, *, out: Tensor | None = None) -> Tensor:
     """The product of a matrix [n, k] and a vector [k]: [n]. Raises ShapeError for other shapes."""
 def mvlgamma_out(x: Operand, p: int, *, out: Tensor | None = None) -> Tensor:
@@ -841,6 +877,10 @@ def nn_functional_adaptive_max_pool3d_with_indices(
     x: Tensor, output_size: Any, return_indices: bool = True
 ) -> Any:
     """(values, indices): `adaptive_max_pool3d` with `return_indices`."""
+def nn_functional_affine_grid(
+    theta: Tensor, size: Sequence[int], align_corners: bool | None = None
+) -> Tensor:
+    """The grid for `grid_sample` that applies the affine maps `theta`."""
 def nn_functional_celu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """The tensor itself, after the result of `celu` was written into it."""
 def nn_functional_cosine_embedding_loss(
@@ -855,6 +895,24 @@ def nn_functional_cosine_embedding_loss(
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
 def nn_functional_elu_(x: Tensor, alpha: float = 1.0) -> Tensor:
     """The tensor itself, after the result of `elu` was written into it."""
+def nn_functional_embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """[bags, d]: the sum, mean or maximum of the rows of each bag, without those at `padding_idx`."""
+def nn_functional_gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A sample of the relaxed categorical distribution (Jang et al. 2017, arXiv:1611.01144)."""
 def nn_functional_hardtanh_(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """The tensor itself, after the result of `hardtanh` was written into it."""
 def nn_functional_hinge_embedding_loss(
@@ -934,6 +992,25 @@ def nn_functional_max_unpool3d(
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Zeros with each element of `x` at the place in the flattened 3-d output that `indices` names."""
+def nn_functional_multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """sum over classes i other than the target y of max(0, margin - x_y + x_i)^p / C, times weight[y]."""
+def nn_functional_multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """sum over targets j and other classes i of max(0, 1 - (x_j - x_i)) / C."""
 def nn_functional_multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -992,6 +1069,22 @@ def norm(
     keepdims: bool | None = None,
 ) -> Tensor:
     """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0, "fro" (2) or "nuc" (singular values)."""
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Normal numbers: of `size` for numbers mean and std, or one per element of tensors mean and std."""
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """The tensor itself, filled with normal numbers. Raises ShapeError for std < 0."""
 def ones_like(
     x: Tensor,
     *,
@@ -1065,6 +1158,10 @@ def quantile_out(
     out: Tensor | None = None,
 ) -> Tensor:
     """The `q`-th quantiles of all, or along `dim`. q: a number, or a vector (then in front), in [0, 1]."""
+def random_(
+    self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """The tensor itself, filled with integers: `random_()`, `random_(high)`, `random_(low, high)`."""
 def range_out(
     start: Any = 0,
     end: Any = None,
@@ -1293,6 +1390,10 @@ def true_divide_out(
     """x / y, with broadcasting; integers give the default float: `div` without a rounding mode."""
 def unbind(x: Tensor, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
     """Views of `x` at each position along `dim`, without it: a tuple."""
+def uniform_(
+    self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """The tensor itself, filled with uniform numbers in [a, b). Raises ShapeError for a > b."""
 def unique(
     x: Tensor,
     sorted: bool = True,

@@ -10,7 +10,9 @@ from . import _ops as _ops
 from .functional import creation as _creation
 from .functional import decompositions as _decompositions
 from .functional import diagonal as _diagonal
+from .functional import factors as _factors
 from .functional import fft as _fft
+from .functional import histogram as _histogram
 from .functional import index as _index
 from .functional import inplace as _inplace
 from .functional import join as _join
@@ -20,7 +22,7 @@ from .functional import order as _order
 from .functional import pointwise as _pointwise
 from .functional import products as _products
 from .functional import protocols as _protocols
-from .functional import random as _random
+from .functional import questions as _questions
 from .functional import reduce as _reduce
 from .functional import shape as _shape
 from .functional import shared as _shared
@@ -91,13 +93,17 @@ class TensorMethods(TensorFacts):
     add = _pointwise.add
     add_ = _pointwise.add
     addbmm = _ops.addbmm
+    addbmm_ = _ops.addbmm
     addcdiv = _ops.addcdiv
     addcdiv_ = _ops.addcdiv
     addcmul = _ops.addcmul
     addcmul_ = _ops.addcmul
     addmm = _ops.addmm
+    addmm_ = _ops.addmm
     addmv = _ops.addmv
+    addmv_ = _ops.addmv
     addr = _ops.addr
+    addr_ = _ops.addr
     adjoint = _shape.adjoint
     all = _ops.all
     allclose = _pointwise.allclose
@@ -106,6 +112,7 @@ class TensorMethods(TensorFacts):
     aminmax = _functions.aminmax
     angle = _ops.angle
     any = _ops.any
+    apply_ = _inplace.apply_
     arccos = _ops.acos
     arccos_ = _ops.acos
     arccosh = _ops.acosh
@@ -138,8 +145,9 @@ class TensorMethods(TensorFacts):
     atanh = _ops.atanh
     atanh_ = _ops.atanh
     baddbmm = _ops.baddbmm
-    bernoulli = _random.bernoulli
-    bernoulli_ = _random.bernoulli_
+    baddbmm_ = _ops.baddbmm
+    bernoulli = _functions.bernoulli
+    bernoulli_ = _functions.bernoulli_
     def bfloat16(self) -> Tensor:
         """The tensor in bfloat16; itself when it has that dtype already."""
     bincount = _ops.bincount
@@ -161,7 +169,7 @@ class TensorMethods(TensorFacts):
     broadcast_to = _shape.broadcast_to
     def byte(self) -> Tensor:
         """The tensor in uint8; itself when it has that dtype already."""
-    cauchy_ = _random.cauchy_
+    cauchy_ = _functions.cauchy_
     def cdouble(self) -> Tensor:
         """The tensor in complex128; itself when it has that dtype already."""
     ceil = _ops.ceil
@@ -239,8 +247,9 @@ class TensorMethods(TensorFacts):
     expand_as = _shape.expand_as
     expm1 = _ops.expm1
     expm1_ = _ops.expm1
-    exponential_ = _random.exponential_
+    exponential_ = _functions.exponential_
     fill_ = _creation.fill_
+    fill_diagonal_ = _inplace.fill_diagonal_
     fix = _ops.trunc
     fix_ = _ops.trunc
     flatten = _shape.flatten
@@ -267,8 +276,10 @@ class TensorMethods(TensorFacts):
     gcd_ = _ops.gcd
     ge = _ops.ge
     ge_ = _ops.ge
-    geometric_ = _random.geometric_
+    geometric_ = _functions.geometric_
+    geqrf = _factors.geqrf
     ger = _ops.ger
+    get_device = _questions.get_device
     greater = _ops.gt
     greater_ = _ops.gt
     greater_equal = _ops.ge
@@ -281,6 +292,7 @@ class TensorMethods(TensorFacts):
     heaviside = _ops.heaviside
     heaviside_ = _ops.heaviside
     histc = _ops.histc
+    histogram = _histogram.histogram
     hsplit = _join.hsplit
     hypot = _ops.hypot
     hypot_ = _ops.hypot
@@ -308,7 +320,16 @@ class TensorMethods(TensorFacts):
     def int(self) -> Tensor:
         """The tensor in int32; itself when it has that dtype already."""
     inverse = _ops.inverse
+    is_conj = _questions.is_conj
+    @property
+    def is_cpu(self) -> Tensor:
+        """Whether the data is in host memory."""
+    is_inference = _questions.is_conj
+    is_neg = _questions.is_conj
+    is_nonzero = _questions.is_nonzero
+    is_same_size = _questions.is_same_size
     is_shared = _shared.is_shared
+    is_signed = _questions.is_signed
     isclose = _ops.isclose
     isfinite = _ops.isfinite
     isinf = _ops.isinf
@@ -316,7 +337,7 @@ class TensorMethods(TensorFacts):
     isneginf = _ops.isneginf
     isposinf = _ops.isposinf
     isreal = _ops.isreal
-    istft = _fft.istft
+    istft = _functions.istft
     kron = _join.kron
     kthvalue = _functions.kthvalue
     lcm = _ops.lcm
@@ -343,7 +364,7 @@ class TensorMethods(TensorFacts):
     log2 = _ops.log2
     log2_ = _ops.log2
     log_ = _ops.log
-    log_normal_ = _random.log_normal_
+    log_normal_ = _functions.log_normal_
     log_softmax = _norm.log_softmax_
     logaddexp = _ops.logaddexp
     logaddexp2 = _ops.logaddexp2
@@ -372,6 +393,8 @@ class TensorMethods(TensorFacts):
     @property
     def mT(self) -> Tensor:
         """The matrices in the last two dims, transposed."""
+    map2_ = _inplace.map2_
+    map_ = _inplace.map_
     masked_fill = _index.masked_fill
     masked_fill_ = _index.masked_fill
     masked_scatter = _index.masked_scatter
@@ -393,7 +416,7 @@ class TensorMethods(TensorFacts):
     msort = _order.msort
     mul = _ops.mul
     mul_ = _ops.mul
-    multinomial = _random.multinomial
+    multinomial = _functions.multinomial
     multiply = _ops.mul
     multiply_ = _ops.mul
     mv = _ops.mv
@@ -406,6 +429,7 @@ class TensorMethods(TensorFacts):
     nanquantile = _functions.nanquantile
     nansum = _functions.nansum
     narrow = _ops.narrow
+    ndimension = _questions.ndimension
     ne = _ops.ne
     ne_ = _ops.ne
     neg = _ops.neg
@@ -413,6 +437,7 @@ class TensorMethods(TensorFacts):
     negative = _ops.neg
     negative_ = _ops.neg
     new_empty = _creation.new_empty
+    new_empty_strided = _questions.new_empty_strided
     new_full = _creation.new_full
     new_ones = _creation.new_ones
     new_tensor = _creation.new_tensor
@@ -420,8 +445,9 @@ class TensorMethods(TensorFacts):
     nextafter = _ops.nextafter
     nextafter_ = _ops.nextafter
     nonzero = _index.nonzero
+    nonzero_static = _questions.nonzero_static
     norm = _functions.norm
-    normal_ = _random.normal_
+    normal_ = _functions.normal_
     not_equal = _ops.ne
     not_equal_ = _ops.ne
     orgqr = _decompositions.householder_product
@@ -442,7 +468,7 @@ class TensorMethods(TensorFacts):
     quantile = _functions.quantile
     rad2deg = _ops.rad2deg
     rad2deg_ = _ops.rad2deg
-    random_ = _random.random_
+    random_ = _functions.random_
     ravel = _shape.ravel
     @property
     def real(self) -> Tensor:
@@ -545,7 +571,7 @@ class TensorMethods(TensorFacts):
     unbind = _functions.unbind
     unflatten = _shape.unflatten
     unfold = _ops.unfold_windows
-    uniform_ = _random.uniform_
+    uniform_ = _functions.uniform_
     unique = _functions.unique
     unique_consecutive = _functions.unique_consecutive
     unsafe_chunk = _functions.chunk

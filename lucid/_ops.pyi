@@ -137,6 +137,14 @@ def ceil(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The smallest whole number >= x; integers as they are. Its derivative is 0."""
 def celu(x: Operand, alpha: float = 1.0, *, out: Tensor | None = None) -> Tensor:
     """x where x > 0, else alpha (e^(x / alpha) - 1) (Barron 2017, arXiv:1704.07483)."""
+def chebyshev_polynomial_t(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the first kind of degree n at x; 0 for n < 0."""
+def chebyshev_polynomial_u(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the second kind of degree n at x; 0 for n < 0."""
+def chebyshev_polynomial_v(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the third kind of degree n at x; 0 for n < 0."""
+def chebyshev_polynomial_w(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the fourth kind of degree n at x; 0 for n < 0."""
 def clamp_max(x: Operand, max: Operand, *, out: Tensor | None = None) -> Tensor:
     """x, and `max` where x is larger. At the bound x gets the gradient."""
 def clamp_min(x: Operand, min: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -225,6 +233,10 @@ def hardshrink(x: Operand, lambd: float = 0.5, *, out: Tensor | None = None) -> 
     """x where |x| > lambd, else 0."""
 def heaviside(x: Operand, values: Operand, *, out: Tensor | None = None) -> Tensor:
     """The step function: 0 for x < 0, `values` at 0, 1 for x > 0."""
+def hermite_polynomial_h(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The physicist's Hermite polynomial of degree n at x; 0 for n < 0."""
+def hermite_polynomial_he(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The probabilist's Hermite polynomial of degree n at x; 0 for n < 0."""
 def histc(
     x: Operand, bins: int = 100, min: float = 0.0, max: float = 0.0, *, out: Tensor | None = None
 ) -> Tensor:
@@ -290,6 +302,8 @@ def isposinf(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether each element is inf. Raises DtypeError for complex numbers."""
 def isreal(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether each element has imaginary part 0: true for every real dtype."""
+def laguerre_polynomial_l(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Laguerre polynomial of degree n at x; 0 for n < 0."""
 def lcm(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """The least common multiple of two integer tensors. Raises DtypeError for other dtypes."""
 def ldexp(x: Operand, other: Operand) -> Tensor:
@@ -298,6 +312,8 @@ def le(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x <= y, element by element."""
 def left_shift(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Integers x, their bits shifted left by y. Raises DtypeError for other dtypes."""
+def legendre_polynomial_p(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Legendre polynomial of degree n at x; 0 for n < 0."""
 def lerp(x: Operand, end: Operand, weight: Operand, *, out: Tensor | None = None) -> Tensor:
     """x + weight (end - x): the point between x (weight 0) and `end` (weight 1)."""
 def lgamma(x: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -430,6 +446,14 @@ def selu(x: Operand, *, out: Tensor | None = None) -> Tensor:
     1."""
 def sgn(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0."""
+def shifted_chebyshev_polynomial_t(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the first kind, at 2 x - 1 of degree n at x; 0 for n < 0."""
+def shifted_chebyshev_polynomial_u(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the second kind, at 2 x - 1 of degree n at x; 0 for n < 0."""
+def shifted_chebyshev_polynomial_v(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the third kind, at 2 x - 1 of degree n at x; 0 for n < 0."""
+def shifted_chebyshev_polynomial_w(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
+    """The Chebyshev polynomial of the fourth kind, at 2 x - 1 of degree n at x; 0 for n < 0."""
 def sigmoid(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
 def sign(x: Operand, *, out: Tensor | None = None) -> Tensor:

@@ -8,6 +8,17 @@ none.
 from __future__ import annotations
 
 from . import cuda
+from .cuda import current_stream as current_stream
+from .cuda import device as device_index  # noqa: F401  (exported)
+from .cuda import empty_cache as empty_cache
+from .cuda import get_device_capability as get_device_capability
+from .cuda import max_memory_allocated as max_memory_allocated
+from .cuda import mem_get_info as get_memory_info  # noqa: F401  (exported)
+from .cuda import memory_allocated as memory_allocated
+from .cuda import memory_reserved as memory_reserved
+from .cuda import memory_stats as memory_stats
+from .cuda import reset_peak_memory_stats as reset_peak_memory_stats
+from .cuda import set_stream as set_stream
 from .storage.device import Device
 
 
@@ -69,3 +80,6 @@ def synchronize(device: Device | str | int | None = None) -> None:
     ...     lucid.accelerator.synchronize()
     """
     cuda.synchronize(device)
+
+
+current_device_idx, set_device_idx = current_device_index, set_device_index

@@ -165,13 +165,15 @@ def _set_precision(precision: str) -> None:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Nothing; "highest" computes products of float32 matrices in float32, "high" may use TF32 on CUDA,
-    "medium" also parts in bfloat16 (with cublaslt; in cublas it is "high").
+    """Nothing; sets how products of float32 matrices are computed on CUDA.
 
-    The CPU does not change. Raises ValueError for another word.
+    "highest": in float32. "high": perhaps in TF32. "medium": perhaps also in parts in bfloat16 (with
+    cublaslt; in cublas it is "high"). The CPU does not change. Raises ValueError for another word.
 
     >>> import lucid
     >>> lucid.set_float32_matmul_precision("highest")
+    >>> lucid.get_float32_matmul_precision()
+    'highest'
     """
     if precision not in PRECISIONS:
         raise ValueError(

@@ -26,6 +26,10 @@ class IndexRangeError(LucidError, IndexError):
     """An index, target or dimension outside its range."""
 
 
+class LinAlgError(LucidError, ValueError):
+    """A matrix that a decomposition or a solution cannot take: singular, or not positive definite."""
+
+
 class GradError(LucidError):
     """A backward pass that cannot be run as asked."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .errors import LinAlgError as LinAlgError
 from .functional import PUBLIC
 from .functional.out import lookup
 
@@ -24,4 +25,4 @@ def __dir__() -> list[str]:
     return sorted(name.removeprefix(_PREFIX) for name in PUBLIC if name.startswith(_PREFIX))
 
 
-__all__ = __dir__()  # noqa: PLE0605
+__all__ = ["LinAlgError", *__dir__()]  # noqa: PLE0604

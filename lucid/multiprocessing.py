@@ -48,17 +48,33 @@ def __getattr__(name: str) -> Any:
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """{"file_descriptor"}: shared memory is passed as an open file."""
+    """{"file_descriptor"}: shared memory is passed as an open file.
+
+    >>> import lucid
+    >>> lucid.multiprocessing.get_all_sharing_strategies()
+    {'file_descriptor'}
+    """
     return {"file_descriptor"}
 
 
 def get_sharing_strategy() -> str:
-    """ "file_descriptor"."""
+    """The sharing strategy: "file_descriptor".
+
+    >>> import lucid
+    >>> lucid.multiprocessing.get_sharing_strategy()
+    'file_descriptor'
+    """
     return "file_descriptor"
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Nothing; there is one strategy."""
+    """Nothing; there is one strategy.
+
+    Raises ValueError for another than "file_descriptor".
+
+    >>> import lucid
+    >>> lucid.multiprocessing.set_sharing_strategy("file_descriptor")
+    """
     if new_strategy != "file_descriptor":
         raise ValueError(f"set_sharing_strategy: only 'file_descriptor' is there, got {new_strategy!r}")
 
@@ -91,7 +107,13 @@ class ProcessExitedException(ProcessException):
 
 
 class ProcessContext:
-    """The processes that `spawn(join=False)` has started."""
+    """The processes that `spawn(join=False)` has started.
+
+    >>> import lucid
+    >>> context = lucid.multiprocessing.spawn(abs, nprocs=1, join=False)
+    >>> len(context.pids()), context.join()
+    (1, True)
+    """
 
     def __init__(self, processes: list[Any], errors: list[Any]) -> None:
         self.processes, self._errors = processes, errors
@@ -158,7 +180,13 @@ def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], errors: Any)
 
 def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True,
                     daemon: bool = False, start_method: str = "spawn") -> ProcessContext | None:
-    """None after `nprocs` processes have run fn(index, *args); with join=False, a ProcessContext at once."""
+    """None after `nprocs` processes have run fn(index, *args); with join=False, a ProcessContext at once.
+
+    start_method: "spawn", "fork" or "forkserver". Else as `spawn`.
+
+    >>> import lucid
+    >>> lucid.multiprocessing.start_processes(abs, nprocs=1)    # abs(0) in another process
+    """
     context: Any = _mp.get_context(start_method)
     processes, errors = [], []
     for index in range(nprocs):
@@ -176,13 +204,12 @@ def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: 
 
 def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True,
           daemon: bool = False, start_method: str = "spawn") -> ProcessContext | None:
-    """None after `nprocs` fresh processes have run fn(index, *args); with join=False, a ProcessContext at
-    once.
+    """None after `nprocs` fresh processes have run fn(index, *args).
 
-    fn must stand at the top of a module. When a process fails the others are ended and an exception with its
-    traceback is raised.
+    With join=False a ProcessContext at once. fn must stand at the top of a module. When a process fails the
+    others are ended and an exception with its traceback is raised.
 
-    >>> def train(rank, world_size): ...
-    >>> spawn(train, args=(2,), nprocs=2)                                           # doctest: +SKIP
+    >>> import lucid
+    >>> lucid.multiprocessing.spawn(pow, args=(2,), nprocs=1)    # pow(0, 2) in another process
     """
     return start_processes(fn, args, nprocs, join, daemon, start_method)

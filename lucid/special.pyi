@@ -7,6 +7,10 @@ from ._ops import bessel_j0 as bessel_j0
 from ._ops import bessel_j1 as bessel_j1
 from ._ops import bessel_y0 as bessel_y0
 from ._ops import bessel_y1 as bessel_y1
+from ._ops import chebyshev_polynomial_t as chebyshev_polynomial_t
+from ._ops import chebyshev_polynomial_u as chebyshev_polynomial_u
+from ._ops import chebyshev_polynomial_v as chebyshev_polynomial_v
+from ._ops import chebyshev_polynomial_w as chebyshev_polynomial_w
 from ._ops import digamma as digamma
 from ._ops import entr as entr
 from ._ops import erf as erf
@@ -18,10 +22,14 @@ from . import _ops as _ops
 from ._ops import expm1 as expm1
 from ._ops import gammainc as gammainc
 from ._ops import gammaincc as gammaincc
+from ._ops import hermite_polynomial_h as hermite_polynomial_h
+from ._ops import hermite_polynomial_he as hermite_polynomial_he
 from ._ops import i0 as i0
 from ._ops import i0e as i0e
 from ._ops import i1 as i1
 from ._ops import i1e as i1e
+from ._ops import laguerre_polynomial_l as laguerre_polynomial_l
+from ._ops import legendre_polynomial_p as legendre_polynomial_p
 from ._ops import log1p as log1p
 from ._ops import log_ndtr as log_ndtr
 from ._ops import logit as logit
@@ -34,6 +42,10 @@ from ._ops import polygamma as polygamma
 from ._ops import round as round
 from ._ops import scaled_modified_bessel_k0 as scaled_modified_bessel_k0
 from ._ops import scaled_modified_bessel_k1 as scaled_modified_bessel_k1
+from ._ops import shifted_chebyshev_polynomial_t as shifted_chebyshev_polynomial_t
+from ._ops import shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u
+from ._ops import shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v
+from ._ops import shifted_chebyshev_polynomial_w as shifted_chebyshev_polynomial_w
 from ._ops import sinc as sinc
 from ._ops import spherical_bessel_j0 as spherical_bessel_j0
 from ._ops import xlog1py as xlog1py

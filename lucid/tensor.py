@@ -13,13 +13,14 @@ from .autograd import inplace as _inplace
 from .autograd.engine import Engine
 from .autograd.facts import TensorFacts
 from .autograd.impl import TensorImpl, describe, require_differentiable
-from .autograd.literal import holds_arrays, host_array, python_dtype
+from .autograd.literal import PRINT as PRINT
+from .autograd.literal import holds_arrays, host_array, printed, python_dtype
 from .autograd.operands import operand
 from .autograd.record import PARAMETER, RECORDED
-from .autograd.transfer import transfer
+from .autograd.transfer import moved, transfer
 from .errors import DtypeError, GradError, LucidError, ShapeError
 from .ops.registry import OPS
-from .storage.backend import Backend, backend_of
+from .storage.backend import Backend, backend_of, device_of
 from .storage.device import Device
 from .storage.dtype import NAMES, as_dtype, get_default_dtype
 from .storage.storage import ViewStorage
@@ -93,11 +94,7 @@ class Tensor(TensorMethods):
 
     def __repr__(self) -> str:
         a = self.backend.to_numpy(self.array)
-        body = (
-            np.array2string(a, separator=", ", prefix="tensor(", threshold=1000, precision=4)
-            if a.ndim
-            else np.array2string(np.asarray(a), precision=4)
-        )
+        body = printed(a)
         parts = [body]
         if self.device.type != "cpu":
             parts.append(f"device='{self.device}'")
@@ -531,6 +528,11 @@ def _unpickle(cls: Any, array: Any, requires_grad: Any, device: str) -> Any:
     return _wrap(backend.from_numpy(array), backend, requires_grad, cls)
 
 
+def _copied(array: Any, source: Backend, target: Backend, dtype: Any, requires_grad: bool) -> Tensor:
+    array = array if source is target else moved(array, source, target)
+    return _wrap(target.quietly(target.xp.array, array, dtype=dtype, copy=True), target, requires_grad)
+
+
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
     """A new leaf tensor with a copy of `data` (numbers, nested sequences, NumPy or CuPy arrays, tensors).
 
@@ -546,19 +548,11 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
     )
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(data, TensorImpl):
-        array = (
-            data.storage.backend.to_numpy(data.storage.array)
-            if data.storage.backend is not backend
-            else data.storage.array
-        )
-        array = array if data.storage.backend is backend else backend.from_numpy(array)
-        return _wrap(
-            backend.quietly(backend.xp.array, array, dtype=wanted, copy=True), backend, requires_grad
-        )
-    if device is None and hasattr(data, "__cuda_array_interface__") and not isinstance(data, np.ndarray):
-        backend = backend_of(Device("cuda", data.device.id))
-    if type(data) is backend.ndarray and backend.ndarray is not np.ndarray:
-        return _wrap(backend.xp.array(data, dtype=wanted, copy=True), backend, requires_grad)
+        return _copied(data.array, data.backend, backend, wanted, requires_grad)
+    if hasattr(data, "__cuda_array_interface__") and not isinstance(data, np.ndarray):
+        array = backend_of("cuda").asarray(data)
+        source = backend_of(device_of(array))
+        return _copied(array, source, source if device is None else backend, wanted, requires_grad)
     array = host_array(data)
     if wanted is None:
         wanted = (

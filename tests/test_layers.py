@@ -22,7 +22,7 @@ LAYERS = (
     ("autograd",),
     ("fusion",),
     ("tensor", "functional"),
-    ("linalg", "fft", "special", "random", "array_api", "distributions"),
+    ("linalg", "fft", "special", "random", "array_api", "distributions", "settings"),
     ("multiprocessing", "distributed"),
     ("nn",),
     ("optim", "amp"),

@@ -109,7 +109,8 @@ class _Handler:
             and found[2] == storage.version
         ):
             return found[3]
-        low = storage.array.astype(self.dtype)
+        with storage.backend.guard():
+            low = storage.array.astype(self.dtype)
         edge = WeightCast(weight, self.dtype) if mode.flags & GRAD else None
         cast = TensorImpl.from_storage(Storage(low, storage.backend), edge)
         self.cache[key] = (weight, storage.array, storage.version, cast)  # type: ignore[index]

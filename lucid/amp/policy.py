@@ -3,8 +3,8 @@
 "low": in the region's dtype. "full": in float32. "promote": in the widest dtype among the inputs. None: as
 the inputs are. "own": computed in float32, given back in the dtype of the first input. float64 inputs are
 never lowered, integers never touched. The rules are those of PyTorch's autocast op reference, its CUDA list
-in the ops' own declarations. A composite op (addmm, group_norm) follows the rules of the ops that it is made
-of.
+in the ops' own declarations. A composite op without a rule (einsum, group_norm) follows the rules of the ops
+that it is made of; in one with a rule (addmm) the region ends at its inputs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _CPU_AS_GIVEN = (
     "var", "std", "logsumexp", "p_norm", "cumsum", "cumprod", "logcumsumexp", "softmax", "log_softmax",
     "safe_softmax",
 )  # fmt: skip
+# Products with vectors: PyTorch's list for the CPU lowers those of matrices alone.
+_CPU_VECTORS = ("mv", "addmv", "addr", "bilinear")
 _CPU_OWN = ("layer_norm", "rms_norm")
 
 BY_DEVICE: dict[str, dict[str, str | None]] = {
-    "cpu": dict.fromkeys(_CPU_AS_GIVEN) | dict.fromkeys(_OWN + _CPU_OWN, "own"),
+    "cpu": dict.fromkeys(_CPU_AS_GIVEN + _CPU_VECTORS) | dict.fromkeys(_OWN + _CPU_OWN, "own"),
     "cuda": dict.fromkeys(_OWN, "own"),
 }
 

@@ -33,6 +33,7 @@ _LAZY = {
     "set_detect_anomaly": "anomaly",
     "RemovableHandle": "hooks",
     "RECORDED": "record",
+    "Variable": "functional",
 }
 _MODULES = (
     "anomaly",
@@ -54,4 +55,6 @@ def __getattr__(name: str) -> _Any:
         return getattr(_importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     if name in _MODULES:
         return _importlib.import_module(f"{__name__}.{name}")
+    if name == "profiler":  # PyTorch's older path
+        return _importlib.import_module("lucid.profiler")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,12 +7,13 @@ state is on the caller's stack.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any
 
 from ..errors import DeviceError, GradError, ShapeError
+from ..storage.backend import Backend
 from ..storage.storage import Storage
 from .hooks import run_post, run_pre
 from .impl import FREED, TensorImpl, describe, gradient_edge
@@ -256,17 +257,28 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
     mode.flags = GRAD if create else 0
     try:
         pending: dict[Node, Any] = {}
+        several = Backend.several
         for root, seed, edge in zip(roots, seeds, edges, strict=True):
-            g = _seed(root, seed, create)
-            old = pending.get(edge)
-            pending[edge] = g if old is None else old + g
+            if several:
+                with root.backend.guard():
+                    g = _seed(root, seed, create)
+                    pending[edge] = pending[edge] + g if edge in pending else g
+            else:
+                g = _seed(root, seed, create)
+                pending[edge] = pending[edge] + g if edge in pending else g
         fused = None
         if not create:
             for find in PASSES:
                 fused = find(order, edges, wanted)
+        found: _Found = [], {}, set()
         backend = roots[0].storage.backend
-        with backend.quiet():
-            arrivals, captured = _walk(order, pending, wanted, fused, backend, retain, create)
+        if several:
+            for place, part in _stretches(order, backend):
+                with place.quiet():
+                    _walk(part, pending, wanted, fused, place, retain, create, found)
+        else:
+            with backend.quiet():
+                _walk(order, pending, wanted, fused, backend, retain, create, found)
         if not retain:
             for root in roots:
                 if root.edge is not None:
@@ -274,16 +286,45 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
         if request is None:
             del pending
             try:
-                for node, box in arrivals:
-                    node.write(box, create)
+                if several:
+                    _write_on_devices(found[0], create)
+                else:
+                    for node, box in found[0]:
+                        node.write(box, create)
             except BaseException:
                 _run_callbacks(False)
                 raise
             _run_callbacks(True)
             return None
-        return _results(inputs, wanted or {}, captured, create)
+        return _results(inputs, wanted or {}, found[1], create)
     finally:
         mode.flags = before
+
+
+# What a walk has found so far: what reached the leaves, what was captured on the way, and the nodes whose
+# pending sum is a buffer made here, to which the next gradient is added in place.
+_Found = tuple[list[Any], dict[Node, list[Any]], set[Node]]
+
+
+def _stretches(order: list[Node], backend: Any) -> Iterator[tuple[Any, list[Node]]]:
+    """The order in stretches of nodes that take their gradients on one device."""
+    part: list[Node] = []
+    for n in order:
+        place = _backend_of(n, backend)
+        if place is not backend and part:
+            yield backend, part
+            part = []
+        backend = place
+        part.append(n)
+    yield backend, part
+
+
+def _write_on_devices(arrivals: list[Any], create: bool) -> None:
+    for node, box in arrivals:
+        with node.backend.guard():
+            if not create:
+                node.check_place(box[0])
+            node.write(box, create)
 
 
 def _walk(
@@ -294,15 +335,13 @@ def _walk(
     backend: Any,
     retain: bool,
     create: bool,
-) -> tuple[list[Any], dict[Node, list[Any]]]:
-    """What reached the leaves, and what was captured on the way.
+    found: _Found,
+) -> None:
+    """Nothing; runs the nodes of `order`, and notes in `found` what they lead to.
 
     `pending` holds the sums that wait for their node.
     """
-    arrivals: list[Any] = []
-    captured: dict[Node, list[Any]] = {}
-    # Nodes whose pending sum is a buffer made here, to which the next gradient is added in place.
-    owned: set[Node] = set()
+    arrivals, captured, owned = found
     take = pending.pop
     get = pending.get
     for n in order:
@@ -341,6 +380,12 @@ def _walk(
             _check_count(n, grads)
             if not retain:
                 n.release_saved()
+            if Backend.several and not create:
+                # Only such a node may hand gradients to several devices.
+                if n.hooks is not None and n.hooks.post:
+                    grads = run_post(n, grads, g, backend, create)
+                _sum_on_devices(edges, grads or (), pending, owned, backend)
+                continue
         if n.hooks is not None and n.hooks.post:
             grads = run_post(n, grads, g, backend, create)
         if not grads:
@@ -357,10 +402,30 @@ def _walk(
             else:
                 pending[e] = p + gi
                 owned.add(e)
-    return arrivals, captured
+
+
+def _sum_on_devices(
+    edges: Sequence[Node | None],
+    grads: Sequence[Any],
+    pending: dict[Node, Any],
+    owned: set[Node],
+    backend: Any,
+) -> None:
+    """Nothing; adds each gradient to what waits for its node, on that node's device."""
+    for e, g in zip(edges, grads, strict=False):
+        if g is None or e is None:
+            continue
+        p = pending.get(e)
+        if p is not None:
+            with _backend_of(e, backend).guard():
+                g = p + g
+            owned.add(e)
+        pending[e] = g
 
 
 def _backend_of(n: Node, backend: Any) -> Any:
+    # Where a node's incoming gradient lies; `backend` where it does not say.
+    n = n.node if isinstance(n, Port) else n
     if isinstance(n, FuncOp):
         return n.F.backend
     return getattr(n, "backend", backend)
@@ -396,9 +461,9 @@ def _results(
             else:
                 storage, last = t.storage, i == positions[-1]
                 g = box.pop() if last else box[0]  # type: ignore[union-attr, index]
-                if not last:
-                    g = storage.backend.xp.array(g, copy=True)
-                results[i] = TensorImpl.from_storage(
-                    Storage(own(g, storage.backend, storage.array), storage.backend)
-                )
+                with storage.backend.guard():
+                    if not last:
+                        g = storage.backend.xp.array(g, copy=True)
+                    g = own(g, storage.backend, storage.array)
+                results[i] = TensorImpl.from_storage(Storage(g, storage.backend))
     return results

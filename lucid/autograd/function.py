@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..errors import FreedGraphError, GradError, SavedValueError
+from ..errors import DeviceError, FreedGraphError, GradError, SavedValueError
 from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe, leaf_edge
 from .mode import GRAD, mode, no_grad, set_grad_enabled
@@ -30,6 +30,7 @@ class FunctionNode(Node):
         self.needs_input_grad: tuple[bool, ...] = ()
         self.meta: list[Any] = []
         self.positions: list[int] = []
+        self.places: list[Any] = []
 
     @property
     def is_barrier(self) -> bool:  # type: ignore[override]
@@ -137,10 +138,9 @@ class FunctionNode(Node):
 
     def apply(self, g: Any) -> Any:
         parts = g if isinstance(g, list) else [g]
-        backend = self.backend
         tensors = [
             None if p is None else TensorImpl.from_storage(Storage(backend.asarray(p), backend))
-            for p in parts
+            for p, (_, _, backend) in zip(parts, self.meta, strict=True)
         ]
         with no_grad():
             grads = self._backward(tensors)
@@ -156,11 +156,9 @@ class FunctionNode(Node):
 
     def _backward(self, tensors: list[Any]) -> tuple[Any, ...]:
         if self.materialize:
-            for i, (t, (shape, dtype)) in enumerate(zip(tensors, self.meta, strict=True)):
+            for i, (t, (shape, dtype, backend)) in enumerate(zip(tensors, self.meta, strict=True)):
                 if t is None:
-                    tensors[i] = TensorImpl.from_storage(
-                        Storage(self.backend.xp.zeros(shape, dtype), self.backend)
-                    )
+                    tensors[i] = TensorImpl.from_storage(Storage(backend.xp.zeros(shape, dtype), backend))
         grads = self.function.backward(self, *tensors)
         grads = (
             grads if isinstance(grads, tuple) else (grads,) if not isinstance(grads, list) else tuple(grads)
@@ -186,6 +184,12 @@ class FunctionNode(Node):
                     raise GradError(
                         f"{self.node_name}: backward returned shape {g.shape} for argument {i}, "
                         f"expected {self.shapes[self.positions.index(i)]}"
+                    )
+                place = self.places[self.positions.index(i)]
+                if g is not None and need and g.storage.backend is not place:
+                    raise DeviceError(
+                        f"{self.node_name}: backward returned a gradient on {g.storage.backend.device} for "
+                        f"argument {i}, which is on {place.device}; move it with .to({str(place.device)!r})"
                     )
                 out.append(g if need else None)
         return tuple(out)
@@ -249,6 +253,7 @@ class Function:
             node.edges = tuple((t.edge or leaf_edge(t)) if t.requires_grad else None for _, t in tensors)
             node.positions = [i for i, _ in tensors]
             node.shapes = [t.storage.array.shape for _, t in tensors]
+            node.places = [t.storage.backend for _, t in tensors]
             cls._connect(node, args, outputs)
         for t in node._dirty:
             t.storage.version += 1
@@ -280,7 +285,9 @@ class Function:
             elif id(t) in given:
                 outputs[i] = TensorImpl.from_storage(ViewStorage(t.storage.array, t.storage))
             positions.append(i)
-        node.meta = [(outputs[i].storage.array.shape, outputs[i].storage.array.dtype) for i in positions]
+        node.meta = [
+            (s.array.shape, s.array.dtype, s.backend) for s in (outputs[i].storage for i in positions)
+        ]
         node.backend = next((t for t in outputs if isinstance(t, TensorImpl)), args[0]).storage.backend
         node.pack(original, positions)
         for k, i in enumerate(positions):

@@ -224,3 +224,24 @@ def hvp(
 
 
 vhp = hvp
+
+
+class _TensorType(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, TensorImpl)
+
+
+class Variable(metaclass=_TensorType):
+    """A tensor with the data of another, of PyTorch's early days; `isinstance(x, Variable)` holds for every
+    tensor.
+
+    volatile: the old word for `no_grad`; True is refused.
+    """
+
+    def __new__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:
+        if volatile:
+            raise GradError("Variable: volatile is gone; run the computation under lucid.no_grad()")
+        if not isinstance(data, TensorImpl):
+            raise GradError(f"Variable: expected a tensor, got {type(data).__name__}; use lucid.tensor(...)")
+        t: Any = data.detach()
+        return t.requires_grad_(requires_grad)

@@ -1,4 +1,4 @@
-"""The recorded graph as text: node names, edges and saved values."""
+"""The recorded graph: its nodes, edges and saved values, as objects and as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ from typing import Any
 
 from .engine import _collect
 from .impl import TensorImpl, gradient_edge
-from .node import AccumulateGrad, FuncOp, Port
+from .node import AccumulateGrad, Edge, FuncOp, Port
+from .node import Node as Node
+
+GradientEdge = Edge
+
+
+def get_gradient_edge(tensor: TensorImpl) -> Edge:
+    """The edge (node, output number) by which a gradient of the tensor enters the graph."""
+    return tensor.gradient_edge()
+
+
+def increment_version(tensor: Any) -> None:
+    """Nothing; tells autograd that the data of a tensor (or of several) was written to by other means."""
+    for t in (tensor,) if isinstance(tensor, TensorImpl) else tensor:
+        t.storage.version += 1
 
 
 def nodes_of(root: TensorImpl) -> list[Any]:

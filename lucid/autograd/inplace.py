@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import DtypeError, InplaceError, ShapeError
 from ..ops.registry import OPS
+from ..storage.backend import Backend
 from ..storage.dtype import category
 from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe
@@ -73,7 +74,11 @@ def write(x: Any, value: Any, name: str) -> Any:
         value = RECORDED.cast(value, array.dtype)
         new = value.storage.array
     keep_old_values(x, value.edge)
-    array[...] = new
+    if Backend.several:
+        with x.backend.guard():
+            array[...] = new
+    else:
+        array[...] = new
     x.storage.version += 1
     if mode.flags & GRAD and (
         value.requires_grad or x.requires_grad or (x.base is not None and _root(x).requires_grad)
@@ -91,9 +96,10 @@ def keep_old_values(x: Any, node: Any) -> None:
     root = x.storage.root
     if not any(getattr(s, "root", None) is root for s in node.saved):
         return
-    saved = tuple(
-        Storage(s.array.copy(), s.backend) if getattr(s, "root", None) is root else s for s in node.saved
-    )
+    with x.backend.guard():
+        saved = tuple(
+            Storage(s.array.copy(), s.backend) if getattr(s, "root", None) is root else s for s in node.saved
+        )
     node.saved = saved
     versions = tuple(s.version for s in saved)
     node.versions = versions if any(versions) else 0

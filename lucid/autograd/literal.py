@@ -54,3 +54,17 @@ def python_dtype(array: np.ndarray[Any, Any]) -> Any:
     return {"f": get_default_dtype(), "c": as_dtype(complex), "b": as_dtype(bool)}.get(kind) or as_dtype(
         np.int64
     )
+
+
+# How tensors are printed (lucid.set_printoptions): arguments of np.array2string, and sci_mode.
+PRINT: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 75}
+
+
+def printed(a: Any) -> str:
+    """The elements of a host array as a tensor's text shows them."""
+    options = {"max_line_width" if k == "linewidth" else k: v for k, v in PRINT.items() if k != "sci_mode"}
+    if "sci_mode" in PRINT and a.dtype.kind == "f":
+        digits = PRINT["precision"]
+        write = np.format_float_scientific if PRINT["sci_mode"] else np.format_float_positional
+        options["formatter"] = {"float_kind": lambda v: write(v, precision=digits, unique=False)}
+    return np.array2string(np.asarray(a), separator=", ", prefix="tensor(" if a.ndim else "", **options)

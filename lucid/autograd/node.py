@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ..errors import FreedGraphError, GradError, SavedValueError
+from ..errors import DeviceError, FreedGraphError, GradError, SavedValueError
+from ..storage.backend import device_of
 from ..storage.storage import Storage
 from .own import own
 
@@ -323,11 +324,32 @@ class AccumulateGrad(Node):
             )
         else:
             # In place, so that the buffer's address stays stable (CUDA graph replay needs that).
-            grad.storage.array += g if g.dtype.kind != "c" or grad.storage.array.dtype.kind == "c" else g.real
+            real = g.dtype.kind != "c" or grad.storage.array.dtype.kind == "c"
+            try:
+                grad.storage.array += g if real else g.real
+            except TypeError:
+                self.check_place(g)
+                raise
             grad.storage.version += 1
         if self.hooks is not None:
             for hook in self.hooks.after():
                 hook(leaf)
+
+    def check_place(self, g: Any) -> None:
+        """Nothing; raises for a raw gradient, or a `.grad`, on another device than the leaf: what a node or
+        an assignment of the user's has brought about.
+        """
+        leaf = self.reference()
+        grad = None if leaf is None else leaf.grad
+        for what, place in (
+            ("gradient", device_of(g)),
+            ("`.grad`", None if grad is None else grad.storage.backend.device),
+        ):
+            if place is not None and place != self.backend.device:
+                raise DeviceError(
+                    f"accumulate_grad: the leaf is on {self.backend.device}, its {what} on {place}; "
+                    f"move it with .to({str(self.backend.device)!r})"
+                )
 
 
 def type_of_tensor(leaf: Any) -> Any:

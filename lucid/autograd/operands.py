@@ -86,12 +86,15 @@ def explained(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple
     given = [f"{n}: {'None' if t is None else describe(t)}" for n, t in zip(names, tensors, strict=True)]
     given += [f"{n}={v!r}" for n, v in zip(op.statics, statics, strict=True) if v is not None]
     kind, what = _reason(op, error, tensors, statics)
+    if what is None:
+        return kind(f"{op.name}: the arguments do not fit together: got {', '.join(given)} ({error})")
     return kind(f"{op.name}: {what} (got {', '.join(given)})")
 
 
 def _reason(
     op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]
-) -> tuple[type[Exception], str]:
+) -> tuple[type[Exception], str | None]:
+    """The class of the error, and the reason; None where only the library that raised knows it."""
     kinds = {IndexError: IndexRangeError, TypeError: DtypeError, ValueError: ShapeError}
     kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), LucidError)
     text = _unlike_annotations(op, statics)
@@ -105,7 +108,7 @@ def _reason(
         return kind, "the dtypes do not go together; convert them to one that the op takes"
     if any(words in str(error) for words in _DIMENSIONS):
         return ShapeError, "an argument has too few or too many dimensions"
-    return kind, str(error)
+    return kind, None
 
 
 # What Python and NumPy say when code that expects n dimensions meets another number of them.
@@ -158,16 +161,18 @@ def _unlike_dtypes(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -
     """The kinds of numbers that a pointwise op takes, found by running it on one number of each kind; None
     where those that came are among them.
     """
+    backend = next(t for t in tensors if t is not None).storage.backend
     came = [t.dtype for n, t in zip(op.tensors, tensors, strict=True) if t is not None and n not in op.mask]
 
     def taken(dtype: Any) -> bool:
         values = dict(zip(op.statics, statics, strict=True))
         for n, t in zip(op.tensors, tensors, strict=True):
-            values[n] = None if t is None else np.ones(1, t.dtype if n in op.mask else dtype)
+            one = None if t is None else np.ones(1, t.dtype if n in op.mask else dtype)
+            values[n] = one if one is None else backend.from_numpy(one)
         by_name = {p.name: values.pop(p.name) for p in op.parameters if p.kind is p.KEYWORD_ONLY}
-        cpu, args = backend_of("cpu"), [values[p.name] for p in op.parameters if p.name in values]
+        args = [values[p.name] for p in op.parameters if p.name in values]
         try:
-            cpu.quietly(getattr(cpu.F, op.name), *args, **by_name)
+            backend.quietly(getattr(backend.F, op.name), *args, **by_name)
         except Exception:
             return False
         return True

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..errors import DeviceError
+from ..storage.backend import device_of
+
 getrefcount = sys.getrefcount
 
 
@@ -24,6 +27,11 @@ def own(g: Any, backend: Any, like: Any) -> Any:
         and g.flags.c_contiguous
     ):
         return g
+    if type(g) is not backend.ndarray and device_of(g) != backend.device:
+        raise DeviceError(
+            f"accumulate_grad: expected a gradient on {backend.device}, got one on {device_of(g)}; move it "
+            f"with .to({str(backend.device)!r})"
+        )
     if like.dtype.kind != "c" and g.dtype.kind == "c":
         g = g.real
     return backend.xp.array(g, dtype=like.dtype, order="C", copy=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import DeviceError, ShapeError
 from ..ops.describe import document
-from ..ops.registry import OPS, Op
+from ..ops.registry import OPS, Op, bind, signature_source
 from ..storage.backend import backend_of
 from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
 from ..storage.numpy_backend import NumpyBackend, is_busy
@@ -52,9 +52,47 @@ def recorder(op: Op) -> Any:
 
 
 def _composite(op: Op) -> Any:
-    from ..ops.registry import _bind
+    """The op as a function on tensors, made of recorded ops. One with a rule for autocast asks it first."""
+    bound = bind(op.forward, RECORDED, op.name)
+    if op.amp is None:
+        return bound
+    declared, passed, defaults = signature_source(op.forward)
+    tensors = op.tensors[0] if op.variadic else f"({', '.join(op.tensors)},)"
+    statics = f"({', '.join(op.statics)},)" if op.statics else "()"
+    lines = (
+        f"def {op.name}({declared}):",
+        f"    if get_flags() & {INTERCEPT}:",
+        f"        return composed(OP, {tensors}, {statics})",
+        f"    return bound({passed})",
+    )
+    scope = {"OP": op, "bound": bound, "get_flags": get_flags, "composed": composed, **defaults}
+    return compile_source("\n".join(lines) + "\n", op.name, scope)
 
-    return _bind(op.forward, RECORDED, op.name)
+
+def composed(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    """The result of an op made of others under autocast, which casts its inputs and leaves the ops within
+    alone; profiler and anomaly mode see those.
+    """
+    before, flags = mode.interceptors, mode.flags
+    casting = [h for h in before if getattr(h, "recomputes", False)]
+    others = tuple(h for h in before if h not in casting)
+    mode.interceptors = others
+    mode.flags = flags if others else flags & ~INTERCEPT
+    try:
+
+        def call(ts: tuple[Any, ...], st: tuple[Any, ...], depth: int = len(casting)) -> Any:
+            if depth:
+                return casting[depth - 1](op, ts, st, lambda t, s: call(t, s, depth - 1))
+            return _run_composed(op, ts, st)
+
+        return call(tensors, statics)
+    finally:
+        mode.interceptors, mode.flags = before, flags
+
+
+def _run_composed(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    args, keywords = _arguments(op, tensors, statics)
+    return op.forward(RECORDED, *args, **keywords)
 
 
 def _generate(op: Op) -> Any:
@@ -268,11 +306,17 @@ def with_tensors(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> 
 
 
 def _call(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
+    args, keywords = _arguments(op, tensors, statics)
+    return recorder(op)(*args, **keywords)
+
+
+def _arguments(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+    """(positional, keyword) arguments of an op's function."""
     if op.variadic:
-        return recorder(op)(*tensors, **dict(zip(op.statics, statics, strict=True)))
+        return tensors, dict(zip(op.statics, statics, strict=True))
     values = dict(zip(op.tensors, tensors, strict=True)) | dict(zip(op.statics, statics, strict=True))
     args = [values[p.name] for p in op.parameters if p.kind is not p.KEYWORD_ONLY]
-    return recorder(op)(*args, **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY})
+    return args, {p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def unified(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:

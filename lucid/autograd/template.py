@@ -39,8 +39,8 @@ def _signature(op: Op, scope: dict[str, Any]) -> str:
 
 
 def takes_out(op: Op) -> bool:
-    """Whether the op's function takes `out=`: every one that computes something and has a public name."""
-    return (op.public or op.pointwise) and not op.view
+    """Whether the op's function takes `out=`: every one that computes something."""
+    return not op.view and "out" not in op.tensors
 
 
 def _out(op: Op) -> list[str]:

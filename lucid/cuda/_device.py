@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DeviceError
-from ..storage.backend import backend_of
+from ..storage.backend import Backend, backend_of
 from ..storage.device import Device
 from ..storage.random import checked_seed as _checked_seed
 from ..storage.random import default_generator
@@ -275,3 +277,43 @@ def initial_seed() -> int:
     ...     seed = lucid.cuda.initial_seed()
     """
     return default_generator(backend()).initial_seed()
+
+
+def get_rng_state_all() -> list[tuple[int, int]]:
+    """(seed, offset) of every device's default generator."""
+    return [get_rng_state(i) for i in range(device_count())]
+
+
+def set_rng_state_all(new_states: Iterable[tuple[int, int]]) -> None:
+    """Nothing; every device's default generator goes on from its state."""
+    for i, state in enumerate(new_states):
+        set_rng_state(state, i)
+
+
+def seed() -> None:
+    """Nothing; the current device's default generator starts anew, at a seed of the system's."""
+    manual_seed(secrets.randbits(63))
+
+
+def seed_all() -> None:
+    """Nothing; the default generators of all devices start anew, at one seed of the system's."""
+    manual_seed_all(secrets.randbits(63))
+
+
+def init() -> None:
+    """Nothing; opens the current device. Raises DeviceError with the cure where there is none."""
+    backend()
+
+
+def is_initialized() -> bool:
+    """Whether a CUDA device has been opened in this process."""
+    return any(b.name == "cuda" for b in Backend.instances())
+
+
+def get_arch_list() -> list[str]:
+    """The architectures that kernels are compiled for, at run time: those of the devices here."""
+    return sorted({"sm_{}{}".format(*get_device_capability(i)) for i in range(device_count())})
+
+
+def ipc_collect() -> None:
+    """Nothing: CUDA memory is not shared between processes."""

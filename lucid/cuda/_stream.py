@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import LucidError
+from ..errors import DeviceError, LucidError
 from ._device import backend
 
 
 class Stream:
     """A queue of work on a device. Work of different streams may overlap; events order it.
 
-    Usable in a `with` statement, where it is the current stream: every operation, transfer and kernel of this
-    thread is queued on it. A backward pass runs on the stream that is current when it is called. `cupy` is
-    CuPy's stream; memory that one stream frees is reused on that stream only.
+    Usable in a `with` statement, where it is the current stream, and its device the current one: every
+    operation, transfer and kernel of this thread on that device is queued on it. A backward pass runs
+    on the stream that is current when it is called. `cupy` is CuPy's stream; memory that one stream
+    frees is reused on that stream only.
 
     >>> import lucid
     >>> if lucid.cuda.is_available():
@@ -31,6 +32,7 @@ class Stream:
             with chosen.guard():
                 cupy = chosen.xp.cuda.Stream(non_blocking=True, priority=priority or None)
         self.cupy = cupy
+        self._guards: list[Any] = []
 
     @property
     def cuda_stream(self) -> int:
@@ -38,11 +40,15 @@ class Stream:
         return int(self.cupy.ptr)
 
     def __enter__(self) -> Stream:
+        guard = self._backend.guard()
+        guard.__enter__()
+        self._guards.append(guard)
         self.cupy.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self.cupy.__exit__(*error)
+        self._guards.pop().__exit__(*error)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (self.device, self.cuda_stream) == (
@@ -66,7 +72,9 @@ class Stream:
 
     def record_event(self, event: Event | None = None) -> Event:
         """An event at the present end of the stream."""
-        event = Event() if event is None else event
+        if event is None:
+            with self._backend.guard():  # CUDA takes an event of the stream's own device alone
+                event = Event()
         event.record(self)
         return event
 
@@ -119,7 +127,8 @@ class Event:
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
-        self._cuda = backend().xp.cuda
+        chosen = backend()
+        self._cuda, self.device = chosen.xp.cuda, chosen.device
         self.cupy = self._cuda.Event(
             block=blocking, disable_timing=not enable_timing, interprocess=interprocess
         )
@@ -128,7 +137,14 @@ class Event:
     def record(self, stream: Stream | None = None) -> None:
         """Nothing; the event stands at the present end of `stream` (the current one when None)."""
         # CuPy's own default is the null stream.
-        self.cupy.record(self._cuda.get_current_stream() if stream is None else stream.cupy)
+        stream = current_stream() if stream is None else stream
+        if stream.device != self.device:
+            raise DeviceError(
+                f"event: made on {self.device}, cannot be recorded on a stream of {stream.device}; make it "
+                f"within lucid.cuda.device({stream.device.index}), or call stream.record_event()"
+            )
+        with stream._backend.guard():
+            self.cupy.record(stream.cupy)
         self._recorded = True
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -181,12 +197,13 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def set_stream(stream: Stream) -> None:
-    """Nothing; `stream` is this thread's current stream.
+    """Nothing; `stream` is this thread's current stream, and its device the current one.
 
     >>> import lucid
     >>> if lucid.cuda.is_available():
     ...     lucid.cuda.set_stream(lucid.cuda.default_stream())
     """
+    stream._backend.xp.cuda.Device(stream._backend.index).use()
     stream.cupy.use()
 
 
@@ -201,17 +218,12 @@ class stream:
 
     def __init__(self, stream: Stream | None) -> None:
         self.stream = stream
-        self._guards: list[Any] = []
 
     def __enter__(self) -> stream:
         if self.stream is not None:
-            guard = self.stream._backend.guard()
-            guard.__enter__()
-            self._guards.append(guard)
             self.stream.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         if self.stream is not None:
             self.stream.__exit__(*error)
-            self._guards.pop().__exit__(*error)

@@ -9,8 +9,9 @@ from .registry import PUBLIC as PUBLIC
 MODULES = (
     *("methods", "basic", "creation", "convert", "random"),
     *("pointwise", "reduce", "calculus", "shape", "inplace", "diagonal", "join", "index", "order"),
-    *("linalg", "decompositions", "products", "fft"),
-    *("conv", "pool", "interpolate", "norm", "loss", "ctc", "embedding", "dropout", "attention"),
+    *("linalg", "decompositions", "factors", "products", "fft"),
+    *("conv", "pool", "pool_fractional", "interpolate", "norm", "loss", "ctc", "embedding", "dropout"),
+    *("attention", "windows", "questions", "histogram"),
     *("protocols", "einops_backend", "compat", "shared"),
 )
 

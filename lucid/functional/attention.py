@@ -108,6 +108,9 @@ def multi_head_attention_forward(
     if query.shape[-1] != embed_dim_to_check or num_heads < 1 or embed_dim_to_check % num_heads:
         raise ShapeError(f"{name}: query needs embed_dim={embed_dim_to_check} features, a multiple of "
                          f"num_heads={num_heads}, got {query.shape[-1]}")
+    if key.shape[:-1] != value.shape[:-1] or (batched and key.shape[1] != query.shape[1]):
+        raise ShapeError(f"{name}: key and value must have one length, and query the same batch, got "
+                         f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}")
     if is_causal and attn_mask is None:
         raise ShapeError(f"{name}: is_causal=True describes attn_mask, which is missing; pass "
                          "Transformer.generate_square_subsequent_mask(length)")
@@ -194,6 +197,10 @@ def _merged_mask(name: str, attn_mask: Tensor | None, padding: Tensor | None, n:
                  keys: int, added: int, dtype: Any) -> Tensor | None:
     # Broadcastable to [N, heads, L, S]: bool with True where attention is allowed, or floating.
     parts = []
+    for what, given in (("attn_mask", attn_mask), ("key_padding_mask", padding)):
+        if given is not None and given.dtype.kind != "b" and not is_floating(given.dtype):
+            raise DtypeError(f"{name}: {what} must be bool (True: may not attend) or floating (added to the "
+                             f"scores), got {given.dtype.name}; convert it with .bool()")
     if attn_mask is not None:
         if attn_mask.shape == (length, keys):
             parts.append(F.reshape(attn_mask, (1, 1, length, keys)))
@@ -222,7 +229,8 @@ def _additive(mask: Tensor, dtype: Any) -> Tensor:
     if mask.dtype.kind != "b":
         return mask
     backend = mask.storage.backend
-    return _wrap(backend.xp.where(mask.storage.array, -math.inf, 0.0).astype(dtype), backend)
+    with backend.guard():
+        return _wrap(backend.xp.where(mask.storage.array, -math.inf, 0.0).astype(dtype), backend)
 
 
 def _append_zeros(mask: Tensor, n: int) -> Tensor:

@@ -116,6 +116,8 @@ def _transposed(
         raise ShapeError(f"{name}: expected a weight [in, out / groups, {n} sizes], got shape {weight.shape}")
     stride, dilation = _settings(name, n, stride, dilation)
     pad, extra = sizes(name, "padding", padding, n), sizes(name, "output_padding", output_padding, n)
+    if min(pad) < 0:
+        raise ShapeError(f"{name}: padding must not be negative, got {pad}; pad the result instead")
     for e, s, d in zip(extra, stride, dilation, strict=True):
         if not 0 <= e < max(s, d):
             raise ShapeError(

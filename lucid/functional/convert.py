@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DtypeError, GradError, ShapeError
-from ..storage.backend import backend_of
+from ..storage.backend import backend_of, device_of
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap, tensor
 from .registry import public
@@ -34,20 +34,18 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         target = data.storage.backend if device is None else backend_of(device)
         same = wanted == data.dtype and target is data.storage.backend
         return data if same else data.to(target.device, wanted)
-    on_cuda = hasattr(data, "__cuda_array_interface__")
-    if on_cuda and device is None:
-        device = f"cuda:{data.device.id}" if hasattr(getattr(data, "device", None), "id") else "cuda"
+    if hasattr(data, "__cuda_array_interface__") and not isinstance(data, np.ndarray):
+        # CuPy's own arrays, and those of other libraries by the protocol: the memory itself, where it lies.
+        array = backend_of("cuda").asarray(data)
+        as_dtype(array.dtype)
+        home = _wrap(array, backend_of(device_of(array)))
+        wanted = home.dtype if dtype is None else as_dtype(dtype)
+        return home.to(home.device if device is None else device, wanted)
     backend = backend_of(device)
-    if on_cuda and backend.device.type == "cuda":
-        # CuPy's own arrays, and those of other libraries by the protocol: the memory itself.
-        data = backend.asarray(data)
-    array: Any = data if isinstance(data, backend.ndarray) else None
+    array = data if isinstance(data, backend.ndarray) else None
     if array is not None and (dtype is None or as_dtype(dtype) == array.dtype):
         as_dtype(array.dtype)
         return _wrap(array, backend)
-    if on_cuda:
-        home = as_tensor(data) if array is None else _wrap(array, backend)
-        return home.to(backend.device, home.dtype if dtype is None else as_dtype(dtype))
     return tensor(data, dtype=dtype, device=device)
 
 

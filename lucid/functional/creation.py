@@ -224,12 +224,13 @@ def arange(
     wanted = (int64 if whole else get_default_dtype()) if dtype is None else as_dtype(dtype)
     n = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
     backend = backend_of(device if out is None else out.device)
-    array = backend.xp.arange(n, dtype="int64" if whole else "float64")
-    if step != 1:
-        array *= step
-    if start:
-        array += start
-    array = backend.quietly(array.astype, wanted, copy=False)
+    with backend.guard():
+        array = backend.xp.arange(n, dtype="int64" if whole else "float64")
+        if step != 1:
+            array *= step
+        if start:
+            array += start
+        array = backend.quietly(array.astype, wanted, copy=False)
     return given(out, _wrap(array, backend, requires_grad), "arange")
 
 

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from ..autograd.record import RECORDED as F
-from ..errors import ShapeError
+from ..errors import IndexRangeError, ShapeError
 from ..ops.ctc import IMPOSSIBLE
 from ..ops.loss import check_reduction
 from ..tensor import Tensor, _wrap
 from .loss import _check_classes
-from .registry import public
+from .registry import on_its_device, public
 
 
 @public("nn.functional.ctc_loss", "ctc_loss")
@@ -38,6 +38,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     x = F.reshape(log_probs, (log_probs.shape[0], 1, log_probs.shape[1])) if single else log_probs
     steps, n, classes = x.shape
     backend, xp = x.storage.backend, x.storage.backend.xp
+    if not 0 <= blank < classes:
+        raise IndexRangeError(f"ctc_loss: blank must be one of the {classes} classes, got {blank}")
     in_len, out_len = _lengths("ctc_loss", input_lengths, n, backend), _lengths("ctc_loss", target_lengths, n,
                                                                                 backend)
     if n and max(in_len) > steps:
@@ -86,6 +88,7 @@ def _lengths(name: str, lengths: Any, n: int, backend: Any) -> list[int]:
     return values
 
 
+@on_its_device
 def _padded_targets(targets: Tensor, lengths: list[int], n: int, xp: Any) -> Any:
     array = targets.storage.array.astype("int64")
     longest = max(lengths, default=0)

@@ -336,6 +336,11 @@ def linalg_lu_solve(
     """
     check_matrix("linalg.lu_solve", LU)
     check_matrix("linalg.lu_solve", B, square=False)
+    if B.shape[-2 if left else -1] != LU.shape[-1]:
+        raise ShapeError(
+            f"linalg.lu_solve: LU {LU.shape} and B {B.shape} do not fit; LU's size must be B's number of "
+            f"{'rows' if left else 'columns'}"
+        )
     if not left:
         return mH(linalg_lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
     order = F.pivots_to_order(pivots, LU.shape[-2])

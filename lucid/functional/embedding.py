@@ -9,7 +9,7 @@ from ..errors import ShapeError
 from ..ops.bounds import tally
 from ..ops.embedding import check_indices
 from ..tensor import Tensor, _wrap
-from .registry import public
+from .registry import on_its_device, public
 
 
 def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
@@ -43,8 +43,9 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     """
     padding_idx = _padding("embedding", padding_idx, weight)
     if max_norm is not None:
-        used = check_indices(weight.storage.backend.xp, "embedding", input.storage.array, weight.shape[0])
-        _renormalize(weight, used, max_norm, norm_type)
+        with weight.backend.guard():
+            used = check_indices(weight.backend.xp, "embedding", input.array, weight.shape[0])
+            _renormalize(weight, used, max_norm, norm_type)
     return F.embedding(weight, input, padding_idx, scale_grad_by_freq)
 
 
@@ -85,6 +86,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 
 @public("nn.functional.embedding_bag")
+@on_its_device
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
                   sparse: bool = False, per_sample_weights: Tensor | None = None,

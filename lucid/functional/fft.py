@@ -10,7 +10,7 @@ from ..errors import DtypeError, ShapeError
 from ..storage.backend import backend_of
 from ..storage.dtype import COMPLEX_OF, as_dtype, get_default_dtype
 from ..tensor import Tensor, _wrap
-from .registry import public
+from .registry import on_its_device, public
 
 Sizes = Sequence[int] | None
 Dims = int | Sequence[int] | None
@@ -456,6 +456,7 @@ def stft(
 
 
 @public(method=True)
+@on_its_device
 def istft(
     x: Tensor,
     n_fft: int,
@@ -498,6 +499,8 @@ def istft(
     start = n_fft // 2 if center else 0
     stop = start + length if length is not None else size - start
     out, total = (F.narrow(v, 1, start, min(stop, size) - start) for v in (out, total))
+    if stop <= start:
+        raise ShapeError(f"istft: {x.shape[-1]} frames of hop_length={hop_length} leave no sample; give more")
     if float(abs(total.storage.array).min()) < 1e-11:  # a check: reads the device
         raise ShapeError(
             "istft: some sample lies in no window (the windows overlap to 0); use another window or hop"

@@ -19,7 +19,7 @@ from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
 from . import join as join  # publishes cat, split, meshgrid, ...
 from .reduce import numpy_names
-from .registry import public
+from .registry import on_its_device, public
 from .shape import broadcast_shapes
 
 _ALL = slice(None)
@@ -127,8 +127,9 @@ def parse_index(x: Tensor, index: Any, keep_tensors: bool = False) -> Index:
         else:
             basic.append(_ALL)
             # A fresh array: the index tensor may be changed before the backward pass.
-            checked = check_range("getitem", xp, i, x.shape[dim], dim, wrap=True)
-            arrays.append(checked.copy() if checked is i else checked)
+            with x.backend.guard():
+                checked = check_range("getitem", xp, i, x.shape[dim], dim, wrap=True)
+                arrays.append(checked.copy() if checked is i else checked)
             dim += 1
     while arrays and arrays[-1] is None:
         arrays.pop()
@@ -356,6 +357,7 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 @public(method=True)
 @numpy_names
+@on_its_device
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None.
 

@@ -11,7 +11,7 @@ from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..tensor import Tensor, _wrap
 from .pool import _adaptive_avg
-from .registry import public
+from .registry import on_its_device, public
 
 # ---- padding ----
 
@@ -362,6 +362,7 @@ def grid_sampler(
 
 
 @public("nn.functional.affine_grid")
+@on_its_device
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid for `grid_sample` that applies the affine maps `theta`.
 
@@ -380,6 +381,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"affine_grid: expected theta of shape ({size[0]}, {n}, {n + 1}) for size {tuple(size)}, got "
             f"{theta.shape}"
         )
+    if min(size) < 1:
+        raise ShapeError(f"affine_grid: sizes must be positive, got {tuple(size)}")
     if theta.dtype.kind in "iub":
         raise DtypeError(f"affine_grid: expected a floating theta, got {theta.dtype.name}; convert it first")
     backend = theta.storage.backend

@@ -323,7 +323,9 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     """
     check_matrix("linalg.solve_ex", A)
     out, info = _checked("linalg.solve_ex", A, lambda: solve(A, B, left=left), check_errors)
-    return SolveEx(_new(B, B.shape, B.dtype, float("nan")) if out is None else out, info)
+    if out is None:
+        out = _new(B, B.shape, (B if B.dtype.kind in "fc" else A).dtype, float("nan"))
+    return SolveEx(out, info)
 
 
 @public("linalg.solve_triangular")

@@ -13,7 +13,7 @@ from ..ops.loss import check_reduction
 from ..storage.dtype import is_floating
 from ..tensor import Tensor, _wrap
 from .norm import pairwise_distance
-from .registry import public
+from .registry import on_its_device, public
 
 
 def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
@@ -121,6 +121,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
 
 
 @public("nn.functional.multi_margin_loss")
+@on_its_device
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0,
                       weight: Tensor | None = None, size_average: bool | None = None,
                       reduce: bool | None = None, reduction: str = "mean") -> Tensor:
@@ -156,13 +157,15 @@ def _check_classes(name: str, target: Tensor, classes: int) -> None:
                          "them with .long()")
     t = target.storage.array
     # Bounds check: on a GPU this waits for the device.
-    bad = t[(t < 0) | (t >= classes)]
+    with target.backend.guard():
+        bad = t[(t < 0) | (t >= classes)]
     if bad.size:
         raise IndexRangeError(f"{name}: targets must lie in [0, {classes - 1}] for {classes} classes, got "
                               f"{int(bad.reshape(-1)[0])}")
 
 
 @public("nn.functional.multilabel_margin_loss")
+@on_its_device
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None,
                            reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """sum over targets j and other classes i of max(0, 1 - (x_j - x_i)) / C.
@@ -299,7 +302,9 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     _same_shape("binary_cross_entropy", input, target=target)
     x = input.storage.array
     # Bounds check: on a GPU this waits for the device.
-    if x.size and not bool(((x >= 0) & (x <= 1)).all()):
+    with input.backend.guard():
+        fits = not x.size or bool(((x >= 0) & (x <= 1)).all())
+    if not fits:
         raise IndexRangeError("binary_cross_entropy: the input must be probabilities in [0, 1]; for logits "
                               "use binary_cross_entropy_with_logits")
     loss = F.binary_cross_entropy(input, target)
@@ -374,7 +379,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
     name = "gaussian_nll_loss"
     if not isinstance(var, Tensor):
         var = input.detach() * 0 + float(var)
-    if bool((var.storage.array < 0).any()):
+    if bool(F.any(F.lt(var.detach(), 0)).array):
         raise ShapeError(f"{name}: var must not be negative; pass variances, not logarithms of them")
     if var.shape != input.shape:
         if var.shape == input.shape[:-1]:
@@ -448,12 +453,16 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
                         reduction: str = "mean") -> Tensor:
     """max(0, -target (input1 - input2) + margin), for targets of 1 (the first shall be larger) and -1.
 
-    Shapes broadcast together.
+    All have as many dimensions, else ShapeError; sizes of 1 broadcast.
 
     >>> import lucid
     >>> lucid.nn.functional.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
     tensor(2.)
     """
+    if not input1.ndim == input2.ndim == target.ndim:
+        # [n] against [n, 1] would be a loss of n x n pairs.
+        raise ShapeError("margin_ranking_loss: input1, input2 and target must have as many dimensions, got "
+                         f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}")
     loss = _hinge(-target * (input1 - input2) + margin)
     return _reduce("margin_ranking_loss", loss, _reduction(size_average, reduce, reduction))
 

@@ -13,7 +13,7 @@ from ..ops.common import named
 from ..storage.dtype import as_dtype, is_floating
 from ..storage.random import default_generator
 from ..tensor import Tensor, _wrap
-from .registry import public
+from .registry import on_its_device, public
 
 # ---- softmax ----
 
@@ -95,6 +95,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 
 @public("nn.functional.gumbel_softmax")
+@on_its_device
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10,
                    dim: int = -1) -> Tensor:
     """A sample of the relaxed categorical distribution (Jang et al. 2017, arXiv:1611.01144).
@@ -107,7 +108,8 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     tensor([0., 1.])
     """
     backend = logits.storage.backend
-    noise = -backend.xp.log(default_generator(backend).exponential(logits.shape, dtype=logits.dtype))
+    noise = default_generator(backend).exponential(logits.shape, dtype=logits.dtype)
+    noise = backend.xp.negative(backend.xp.log(noise))
     soft = F.softmax((logits + _wrap(noise, backend)) / tau, dim)
     if not hard:
         return soft
@@ -207,6 +209,11 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if input.ndim >= 2 and math.prod(input.shape) == input.shape[1]:
         raise ShapeError("batch_norm: training needs more than one value per channel, got an input of shape "
                          f"{tuple(input.shape)}; use a larger batch or .eval()")
+    if not math.prod(input.shape):
+        # No values, no statistics: nothing is normalised and the running statistics stay.
+        backend = input.storage.backend
+        unit = _wrap(backend.xp.ones(input.shape[1:2], dtype=input.dtype), backend)
+        return F.batch_norm_eval(input, unit, unit, weight, bias, eps)
     out, mean, var = F.batch_norm(input, weight, bias, eps)
     _update(input, running_mean, running_var, mean.storage.array, var.storage.array, momentum,
             math.prod(input.shape) // input.shape[1])
@@ -222,9 +229,10 @@ def _update(input: Tensor, running_mean: Tensor | None, running_var: Tensor | No
         if storage.array.shape != value.shape:
             raise ShapeError(f"batch_norm: {what} must have one value for each of the {input.shape[1]} "
                              f"channels, got shape {tuple(storage.array.shape)}")
-        storage.array *= 1.0 - momentum
-        storage.array += (value * (momentum * n / (n - 1) if running is running_var
-                                   else momentum)).astype(storage.array.dtype)
+        with storage.backend.guard():
+            storage.array *= 1.0 - momentum
+            storage.array += (value * (momentum * n / (n - 1) if running is running_var
+                                       else momentum)).astype(storage.array.dtype)
         storage.version += 1
 
 
@@ -250,9 +258,11 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
         raise ShapeError("instance_norm: needs more than one value per channel of a sample, got an input of "
                          f"shape {tuple(input.shape)}")
     out = F.instance_norm(input, weight, bias, eps)
-    if running_mean is not None or running_var is not None:
+    if (running_mean is not None or running_var is not None) and input.numel():
         x, axes = input.storage.array, tuple(range(2, input.ndim))
-        _update(input, running_mean, running_var, x.mean(axes).mean(0), x.var(axes).mean(0), momentum, n)
+        with input.backend.guard():
+            mean, var = x.mean(axes).mean(0), x.var(axes).mean(0)
+        _update(input, running_mean, running_var, mean, var, momentum, n)
     return out
 
 

@@ -12,6 +12,7 @@ from ..autograd import inplace as _inplace
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, LucidError
 from ..ops.describe import document
+from ..ops.polynomials import TABLE as POLYNOMIALS
 from ..ops.registry import OPS
 from ..storage.dtype import category, complex128, float64
 from ..storage.random import default_generator
@@ -213,7 +214,7 @@ def allclose(x: Tensor, y: Tensor, rtol: builtins.float = 1e-5, atol: builtins.f
     >>> lucid.allclose(lucid.tensor([1.0]), lucid.tensor([1.000001]))
     True
     """
-    return builtins.bool(F.isclose(x, y, rtol, atol, equal_nan).storage.array.all())
+    return builtins.bool(F.all(F.isclose(x, y, rtol, atol, equal_nan)).array)
 
 
 @public(method=True)
@@ -224,7 +225,7 @@ def equal(x: Tensor, y: Tensor) -> builtins.bool:
     >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1, 2]))
     True
     """
-    return x.shape == y.shape and builtins.bool(F.eq(x, y).storage.array.all())
+    return x.shape == y.shape and builtins.bool(F.all(F.eq(x, y)).array)
 
 
 # ---- second names ----
@@ -261,6 +262,7 @@ ALIASES = {
 # lucid.special: names that are the op's own, then PyTorch's other names for ops.
 SPECIAL = {
     **{name: name for name in (
+        *POLYNOMIALS,
         "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx",
         "erfinv", "exp2", "expm1", "gammainc", "gammaincc", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr",
         "logit", "logsumexp", "modified_bessel_k0", "modified_bessel_k1", "ndtr", "ndtri", "polygamma",

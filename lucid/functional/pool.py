@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -239,6 +240,10 @@ def _lp_pool(
     kernel = sizes(name, "kernel_size", kernel_size, n)
     if not norm_type:
         raise ShapeError(f"{name}: norm_type must not be 0; the mean of powers 0 has no root")
+    if math.isinf(norm_type):
+        sign = math.copysign(1.0, norm_type)
+        pooled = _max_pool(f"max_pool{n}d", n, F.abs(x) * sign, kernel, stride, 0, 1, ceil_mode, False)
+        return pooled * sign
     cells = 1
     for k in kernel:
         cells *= k
@@ -433,12 +438,12 @@ def _unpool(
         (m - 1) * s + k - 2 * p
         for m, s, k, p in zip(x.shape[x.ndim - n :], stride, kernel, padding, strict=True)
     )
+    if min(kernel) < 1 or min(stride) < 1 or min(padding) < 0:
+        raise ShapeError(
+            f"{name}: kernel_size and stride must be positive and padding not negative, got {kernel}, "
+            f"{stride} and {padding}"
+        )
     if output_size is None:
-        if min(default) < 0:
-            raise ShapeError(
-                f"{name}: the output would have sizes {default}; check kernel_size {kernel}, stride {stride} "
-                f"and padding {padding}"
-            )
         return F.max_unpool(x, indices, default)
     size = tuple(int(v) for v in output_size)[-n:]
     for have, want, s in zip(default, size, stride, strict=True):

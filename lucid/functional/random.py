@@ -14,7 +14,7 @@ from ..storage.dtype import as_dtype, category, float32, float64, get_default_dt
 from ..storage.random import Generator, generator_for
 from ..tensor import Tensor, _wrap
 from .creation import given, shape_of
-from .registry import public
+from .registry import on_its_device, public
 from .shape import broadcast_shapes
 
 
@@ -235,6 +235,7 @@ def randint_like(
 
 
 @public()
+@on_its_device
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,
@@ -289,6 +290,7 @@ def _check_probabilities(name: str, x: Tensor) -> None:
 
 
 @public(method=True)
+@on_its_device
 def bernoulli(
     x: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Any = None
 ) -> Tensor:
@@ -313,6 +315,7 @@ def bernoulli(
 
 
 @public(method=True)
+@on_its_device
 def multinomial(
     x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
@@ -379,6 +382,25 @@ def poisson(x: Tensor, generator: Generator | None = None) -> Tensor:
     return _wrap(backend.from_numpy(np.asarray(draws).astype(x.dtype)), backend)
 
 
+@public()
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with probability `prob`, in their dtype; drawn on the host.
+
+    count, prob: floating, broadcast together. Raises ShapeError for counts below 0 or probabilities outside
+    [0, 1].
+
+    >>> import lucid
+    >>> lucid.binomial(lucid.tensor([3.0, 3.0]), lucid.tensor([0.0, 1.0]))
+    tensor([0., 3.])
+    """
+    backend = count.storage.backend
+    n, p = (backend.to_numpy(t.storage.array) for t in (count, prob))
+    if not ((n >= 0).all() and (p >= 0).all() and (p <= 1).all()):
+        raise ShapeError("binomial: expected counts of at least 0 and probabilities in [0, 1]")
+    draws = generator_for(generator, backend).host().binomial(n.astype("int64"), p.astype("float64"))
+    return _wrap(backend.from_numpy(np.asarray(draws).astype(count.dtype)), backend)
+
+
 # ---- methods that fill a tensor ----
 
 
@@ -386,6 +408,7 @@ def _write(x: Tensor, array: Any, name: str) -> Tensor:
     return write(x, _wrap(array, x.storage.backend), name)
 
 
+@on_its_device
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with uniform numbers in [a, b). Raises ShapeError for a > b.
 
@@ -402,6 +425,7 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
     )
 
 
+@on_its_device
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -427,6 +451,7 @@ def normal_(
     )
 
 
+@on_its_device
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -445,6 +470,7 @@ def log_normal_(
     )
 
 
+@on_its_device
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with exponential numbers > 0 of rate `lambd`.
 
@@ -464,6 +490,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     )
 
 
+@on_its_device
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with 1 with probability p (a number, or a tensor that broadcasts), else 0.
 
@@ -486,6 +513,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     return _write(self, source.bernoulli_mask(self.shape, p).astype(self.dtype), "bernoulli_")
 
 
+@on_its_device
 def random_(
     self: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
@@ -516,6 +544,7 @@ def random_(
     return _write(self, array.astype(self.dtype), "random_")
 
 
+@on_its_device
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -531,6 +560,7 @@ def cauchy_(
     return _write(self, (median + sigma * backend.xp.tan(math.pi * (u - 0.5))).astype(self.dtype), "cauchy_")
 
 
+@on_its_device
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """The tensor itself, filled with numbers of trials up to the first success of probability p.
 

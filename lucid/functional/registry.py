@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
+from ..storage.backend import Backend
 from ..tensor import Tensor
 
 PUBLIC: dict[str, Callable[..., Any]] = {}
@@ -34,3 +36,21 @@ def public(*names: str, method: bool | str | tuple[str, ...] = False) -> Callabl
             setattr(Tensor, name, function)
         return function
     return publish
+
+
+def on_its_device(function: _F) -> _F:
+    """The function; where there are several CUDA devices, that of its first tensor is the current one while
+    it runs. For functions that calculate with raw arrays.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not Backend.several:
+            return function(*args, **kwargs)
+        first = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
+        if first is None:
+            return function(*args, **kwargs)
+        with first.backend.guard():
+            return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from ..ops.shape import address
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap
 from .reduce import numpy_names
-from .registry import public
+from .registry import on_its_device, public
 
 Size = Any
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -426,6 +426,7 @@ def tile(x: Tensor, *repeats: Size, dims: Size = None) -> Tensor:
 
 @public(method=True)
 @numpy_names
+@on_its_device
 def repeat_interleave(x: Tensor, repeats: Any = None, dim: int | None = None, *,
                       output_size: int | None = None) -> Tensor:
     """`x` with each slice along `dim` (each element when None) repeated `repeats` times in place.

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.activation import _SQRT_2_OVER_PI, _TAIL, _TAIL_END, _TAIL_SCALE
+from ..ops.activation import _SQRT_2_OVER_PI, _TAIL_END, SLOPE, SLOPE_SCALE
+from .guards import join_refusal
 from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_beside, kind_of, repeats
-from .symbols import NoCudaForm, Symbol, SymbolNamespace, Trace
+from .symbols import WITH_SIGN, NoCudaForm, Symbol, SymbolNamespace, Trace
 
 
 def _gelu_x(F: Any, g: Any, x: Any, approximate: str) -> Any:
@@ -20,13 +21,13 @@ def _gelu_x(F: Any, g: Any, x: Any, approximate: str) -> Any:
     if approximate != "none":
         raise NoCudaForm("the form with tanh has its generic formula")
     a = F.minimum(abs(x), _TAIL_END)
-    e = F.exp(a * a * -0.5)
-    t = 1.0 / (a * _TAIL_SCALE + 1.0)
-    p = t * _TAIL[0]
-    for c in _TAIL[1:]:
+    t = 1.0 / (a * SLOPE_SCALE + 1.0)
+    p = t * SLOPE[0]
+    for c in SLOPE[1:]:
         p = (p + c) * t
     # Phi(x) + x phi(x) = 1/2 + sign(x) (1/2 - (1 - Phi(|x|)) + |x| phi(x)), with 1 - Phi(|x|) = p e.
-    return g * (F.sign(x) * ((a * (0.5 * _SQRT_2_OVER_PI) - p) * e + 0.5) + 0.5)
+    half = (a * (0.5 * _SQRT_2_OVER_PI) - p) * F.exp(a * a * -0.5) + 0.5
+    return g * (x.trace.let(f"{WITH_SIGN}({half.text}, {x.text})", False, WITH_SIGN, (half, x)) + 0.5)
 
 
 # Formulas on the CPU, computing in float32, that are better as steps than the registered ones.
@@ -44,7 +45,18 @@ class Body:
     dtype: of every floating array.
     """
 
-    __slots__ = ("trace", "shape", "inputs", "kinds", "results", "outs", "dtype", "repeat", "gradient")
+    __slots__ = (
+        "trace",
+        "shape",
+        "inputs",
+        "kinds",
+        "results",
+        "outs",
+        "dtype",
+        "repeat",
+        "gradient",
+        "program",
+    )
 
     def __init__(
         self,
@@ -59,6 +71,7 @@ class Body:
         self.trace, self.shape, self.results, self.dtype = trace, shape, results, dtype
         self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
+        self.program: Program | None = None
         self.kinds: list[Any] = [kind_beside(v, shape) for v in inputs]
         self.repeat = {
             i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT
@@ -69,26 +82,29 @@ class Body:
         """Elements of the region."""
         return prod(self.shape)
 
-    def join(self, i: int, waiting: Any) -> bool:
-        """Whether output `i` now has the array `waiting` added to it, in the pass that makes it: a gradient
-        that waits for the same receiver.
+    def join(self, waiting: list[Any]) -> list[int]:
+        """The outputs that now have an array added to them, in the pass that makes them: `waiting` holds, per
+        output, the gradient that waits for the same receiver, or None.
 
         Not where the output is the gradient itself, which costs no pass, or is summed.
         """
-        r = self.results[i]
-        fits = isinstance(r, Symbol) and r.text != f"v{self.gradient}" and self.outs[i] is None
-        if (
-            not fits
-            or getattr(waiting, "shape", None) != self.shape
-            or waiting.dtype != self.dtype
-            or not waiting.flags.c_contiguous
-            or not self.shape
-        ):
-            return False
-        self.results[i] = r + Symbol(self.trace, f"v{len(self.inputs)}")
-        self.inputs.append(waiting)
-        self.kinds.append(FULL)
-        return True
+        if self.program is None or not self.shape:
+            return []
+        joined = [
+            i
+            for i, (r, o, w) in enumerate(zip(self.results, self.outs, waiting, strict=True))
+            if w is not None
+            and o is None
+            and isinstance(r, Symbol)
+            and r.text != f"v{self.gradient}"
+            and join_refusal(w, self.shape, self.dtype) is None
+        ]
+        if joined:
+            self.trace, results = _traced(self.program, self.trace.device, self.dtype, tuple(joined))
+            self.results = list(results)
+            self.inputs = [*self.inputs, *(waiting[i] for i in joined)]
+            self.kinds += [FULL] * len(joined)
+        return joined
 
     def out_kinds(self) -> list[str]:
         """How each output is written: FULL as it is (and summed later where its shape has no kind of
@@ -109,12 +125,36 @@ def body_of(program: Program, g: Any, device: str) -> Body:
 
     Raises NoCudaForm where a formula has none (on "cuda").
     """
-    trace = Trace(device, g.dtype.itemsize < 8)
     # The gradient of a sum is one number broadcast to the whole shape: it stays one number.
     uniform = bool(g.size) and not any(g.strides)
     inputs = [g[(slice(0, 1),) * g.ndim] if uniform else g, *program.values]
-    results = trace_program(program, trace, device)
-    return Body(trace, program.shape, inputs, results, list(program.outs), g.dtype)
+    trace, results = _traced(program, device, g.dtype, ())
+    body = Body(trace, program.shape, inputs, list(results), list(program.outs), g.dtype)
+    body.program = program
+    return body
+
+
+# (program's key, device, dtype, which values are masks, joined outputs) -> (trace, results)
+_traces: dict[Any, tuple[Trace, list[Any]]] = {}
+# Traces that are kept: a training loop has as many as it has kinds of runs.
+_MOST_TRACES = 1000
+
+
+def _traced(program: Program, device: str, dtype: Any, joined: tuple[int, ...]) -> tuple[Trace, list[Any]]:
+    """The trace of a program and its results; to those at `joined` one more input each is added."""
+    key = program.key and (program.key, device, dtype, *(v.dtype.kind == "b" for v in program.values), joined)
+    found = _traces.get(key) if key else None
+    if found is None:
+        trace = Trace(device, dtype.itemsize < 8)
+        results = trace_program(program, trace, device)
+        for k, i in enumerate(joined):
+            results[i] = results[i] + Symbol(trace, f"v{len(program.values) + 1 + k}")
+        found = trace, results
+        if key:
+            if len(_traces) >= _MOST_TRACES:
+                _traces.clear()
+            _traces[key] = found
+    return found
 
 
 def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
@@ -122,10 +162,11 @@ def trace_program(program: Program, trace: Trace, device: str) -> list[Any]:
     the gradient, "v1" ... its values.
     """
     F = SymbolNamespace(trace)
-    waiting: list[Any] = [None] * len(program.steps)
+    steps = program.steps()
+    waiting: list[Any] = [None] * len(steps)
     waiting[0] = Symbol(trace, "v0")
     outs: list[Any] = [None] * len(program.outs)
-    for k, step in enumerate(program.steps):
+    for k, step in enumerate(steps):
         g = waiting[k]
         if g is None:
             continue
@@ -179,6 +220,11 @@ def called(
     return (trace.apply(formula.function, g, *args),)
 
 
+def text_of(result: Any) -> str:
+    """A result by name: equal for the same value of one trace."""
+    return result.text if isinstance(result, Symbol) else repr(result)
+
+
 def finished(body: Body, run: Any, F: Any) -> list[Any]:
     """The arrays of a body's outputs. run: writes those that need a pass: (body, distinct results,
     their positions) -> arrays.
@@ -196,7 +242,7 @@ def finished(body: Body, run: Any, F: Any) -> list[Any]:
         if isinstance(r, Symbol) and r.text == own and o is None:
             arrays[i] = body.inputs[body.gradient]  # type: ignore[index]
             continue
-        key = (r.text if isinstance(r, Symbol) else repr(r), o)
+        key = (text_of(r), o)
         if key not in places:
             places[key] = i
             order.append(i)
@@ -204,7 +250,7 @@ def finished(body: Body, run: Any, F: Any) -> list[Any]:
         found = dict(zip(order, run(body, order), strict=True))
         for i, (r, o) in enumerate(zip(body.results, body.outs, strict=True)):
             if r is not None and arrays[i] is None:
-                a = found[places[r.text if isinstance(r, Symbol) else repr(r), o]]
+                a = found[places[text_of(r), o]]
                 arrays[i] = (
                     a
                     if o is None or a.shape == o

@@ -10,42 +10,69 @@ from typing import Any
 
 import numpy as np  # for the CPU paths alone
 
+from ..ops.loss import divisor
 from . import sweep
-from .numpy_code import select
+from .body import body_of
+from .guards import array_refusal
+from .region import Program, Region
 
 
-def _named(n: Any) -> dict[str, Any]:
+def values_of(n: Any) -> dict[str, Any]:
     """The values that a node kept, by name: raw arrays and static arguments."""
     plan = n.plan
     values = dict(zip(plan.keep, (s.array for s in n.saved), strict=True))
     return values | dict(zip(plan.static, n.static, strict=True)) if plan.static else values
 
 
-def linear_grads(tail: Any, F: Any, dz: Any, bias: Any) -> list[Any]:
-    """The gradients of a `linear` node from that of its output; `bias`: its own, where it is known
-    already.
+def grads_behind(node: Any, F: Any, dz: Any, bias: Any) -> list[Any]:
+    """The gradients of a `linear` or `convolution` node from that of its output; `bias`: its own, where it is
+    known already.
     """
-    plan, named = tail.plan, _named(tail)
+    plan, named = node.plan, values_of(node)
     grads = dict.fromkeys(plan.targets)
-    for formula in plan.formulas:
-        target = formula.targets[0]
-        grads[target] = (
-            bias
-            if bias is not None and target == "bias"
-            else formula.function(F, dz, *[named[n] for n in formula.names])
-        )
+    if bias is not None and "bias" in grads:
+        grads["bias"] = bias
+    for formula in plan.formulas_on(F.backend.name):
+        needs = tuple(t in grads and grads[t] is None for t in formula.targets)
+        if any(needs):
+            args = [needs if name == "needs" else named[name] for name in formula.names]
+            found = formula.function(F, dz, *args)
+            found = found if formula.shared else (found,)
+            for t, one, need in zip(formula.targets, found, needs, strict=True):
+                if need:
+                    grads[t] = one
     return [grads[t] for t in plan.targets]
 
 
-def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
-    """Gradients of linear + activation on CUDA: dz and the bias gradient's partial sums in one pass over g
-    and the activation's saved value.
+def through_sweep(program: Program, tail: Any, F: Any, g: Any, run: Any) -> list[Any]:
+    """The gradients of the `linear` node behind a program with one output: what enters it, and its sum over
+    rows (the bias gradient), come from one pass. run: of a Body -> arrays.
     """
+    bias = "bias" in tail.plan.targets and len(program.shape) > 1 and program.outs == [None]
+    if bias:
+        program.add_row_output()
+    dz, *rest = run(body_of(program, g, program.device))
+    return grads_behind(tail, F, dz, rest[0] if bias else None)
+
+
+def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
+    """Gradients of linear + activation: dz and the bias gradient's partial sums in one pass over g and the
+    activation's saved value.
+    """
+    act, linear = nodes
+    if act.F.backend.name == "cuda":
+        return _linear_kernel(act, linear, g)
+    program = Program(Region([act], linear), g.shape, "cpu")
+    if array_refusal(program.values, program.kinds, program.shape, g.dtype, "cpu") is not None:
+        return None
+    return through_sweep(program, linear, act.F, g, lambda body: sweep.run(body, act.F))
+
+
+def _linear_kernel(act: Any, linear: Any, g: Any) -> Any:
     from ..kernel import calls
     from ..ops.cuda_kernels import attempt, launch_for
 
-    act, linear = nodes
-    named, name = _named(act), act.plan.op.name
+    named, name = values_of(act), act.plan.op.name
     if "bias" not in linear.plan.targets or g.ndim < 2:
         return None
     v = named["out"] if "out" in named else named["x"]
@@ -55,7 +82,7 @@ def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
     found = attempt(
         calls.activation_bias_grad, launch_for(solid, v), name, solid, v, named.get("negative_slope", 0.0)
     )
-    return None if found is None else linear_grads(linear, act.F, *found)
+    return None if found is None else grads_behind(linear, act.F, *found)
 
 
 def log_softmax_nll(nodes: tuple[Any, ...], g: Any) -> Any:
@@ -66,7 +93,7 @@ def log_softmax_nll(nodes: tuple[Any, ...], g: Any) -> Any:
     class indices of shape [N], log_softmax over the last of two dimensions; the rest runs unfused.
     """
     nll, log_softmax = nodes
-    v, out = _named(nll), _named(log_softmax)["out"]
+    v, out = values_of(nll), values_of(log_softmax)["out"]
     target, weight = v["target"], v.get("weight")
     if (
         out.ndim != 2
@@ -87,7 +114,7 @@ def log_softmax_nll(nodes: tuple[Any, ...], g: Any) -> Any:
         return _nll_kernel(v, g, out, weight, c)
     scale = g * c if g.ndim else xp.broadcast_to(g, (rows,)) * c
     if v["reduction"] == "mean":
-        scale = scale / c.sum()
+        scale = scale / divisor(c.sum())
     scale = scale.astype(out.dtype, copy=False)
     dx = xp.exp(out)
     dx *= scale[:, None]
@@ -122,72 +149,3 @@ def _nll_kernel(v: dict[str, Any], g: Any, out: Any, weight: Any, c: Any) -> Any
         reduction,
     )
     return None if dx is None else (dx,)
-
-
-def batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
-    """Gradients of batch_norm + relu on the CPU: two passes over samples in cache-sized blocks, in which the
-    masked gradient is made and used.
-
-    Sums first (g', g' (x - mean) per channel, g' = g where relu let through), then dx = w rstd (g' - mean(g')
-    - (x - mean) rstd^2 mean(g' (x - mean))).
-    """
-    relu, norm = nodes
-    out, v, plan = _named(relu)["out"], _named(norm), norm.plan
-    x, weight, mean, var = v["x"], v.get("weight"), v["mean"], v["var"]
-    if (
-        x.dtype.itemsize == 2
-        or g.dtype != x.dtype
-        or mean.dtype != x.dtype
-        or not (x.flags.c_contiguous and out.flags.c_contiguous)
-        or not x.size
-    ):
-        return None
-    n, channels = x.shape[:2]
-    x3, out3, g3 = (a.reshape(n, channels, -1) for a in (x, out, g))
-    count = x.size // channels
-    step = max(1, sweep.BLOCK // (x.size // n))
-    shape = (min(step, n), *x3.shape[1:])
-    mean3 = mean.reshape(1, channels, 1)
-    dx = np.empty_like(x) if "x" in plan.targets else None
-    coefficients: list[Any] = []
-
-    def masked(i: int, k: int, part: Any, mask: Any) -> None:
-        np.greater(out3[i : i + k], 0, out=mask)
-        select(mask, g3[i : i + k], 0, part)
-
-    def sums(starts: range) -> Any:
-        gs, t, m = np.empty(shape, x.dtype), np.empty(shape, x.dtype), np.empty(shape, bool)
-        total = np.zeros((2, channels), x.dtype)
-        for i in starts:
-            k = min(step, n - i)
-            masked(i, k, gs[:k], m[:k])
-            np.subtract(x3[i : i + k], mean3, out=t[:k])
-            total[0] += np.add.reduce(gs[:k], 2).sum(0)
-            total[1] += np.vecdot(gs[:k], t[:k]).sum(0)
-        return total
-
-    def apply(starts: range) -> None:
-        gs, m = np.empty(shape, x.dtype), np.empty(shape, bool)
-        scale, slope, shift = coefficients
-        for i in starts:
-            k = min(step, n - i)
-            masked(i, k, gs[:k], m[:k])
-            d = dx.reshape(x3.shape)[i : i + k]  # type: ignore[union-attr]
-            np.subtract(x3[i : i + k], mean3, out=d)
-            d *= slope
-            gs[:k] *= scale
-            d += gs[:k]
-            d += shift
-
-    dbias, dots = sum(sweep.shared(sums, range(0, n, step), x.size))
-    rstd = 1.0 / np.sqrt(var + v["eps"])
-    grads = {"weight": dots * rstd, "bias": dbias}
-    if dx is not None:
-        # dx = scale g' + slope (x - mean) + shift
-        scale = rstd if weight is None else rstd * weight
-        slope = scale * rstd * rstd * dots / -count
-        shift = scale * dbias / -count
-        coefficients += [c.reshape(1, channels, 1) for c in (scale, slope, shift)]
-        sweep.shared(apply, range(0, n, step), x.size)
-        grads["x"] = dx
-    return tuple(grads[t] for t in plan.targets)

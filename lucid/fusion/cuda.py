@@ -18,7 +18,7 @@ from ..errors import KernelError
 from ..kernel import loader
 from ..kernel.calls import _finish_columns, by_rows, row_threads
 from ..kernel.launch import accumulator, launcher
-from .body import Body, finished
+from .body import Body, finished, text_of
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR, STATE
 from .symbols import NoCudaForm, Symbol, literal
 
@@ -40,11 +40,10 @@ class Kernel:
     """The source of a body's kernel.
 
     wanted: positions of the results to compute. written, sums: which of them leave in full, and which
-    as partial sums. tiled: which of the two shapes it has. repeats: the numbers that tell where rows
-    of repeated inputs lie.
+    as partial sums. tiled: which of the two shapes it has.
     """
 
-    __slots__ = ("source", "tiled", "kinds", "written", "sums", "repeats", "needed", "rows")
+    __slots__ = ("source", "tiled", "kinds", "written", "sums", "needed", "rows")
 
     def __init__(self, body: Body, wanted: list[int]) -> None:
         self.kinds = body.kinds
@@ -57,7 +56,6 @@ class Kernel:
             # Blocks own rows, not columns: sums over rows are left to a second pass.
             self.written, self.sums = list(range(len(outs))), []
         self.tiled = bool(self.rows) or bool({ROW, COLUMN, REPEAT} & set(self.kinds)) or ROW in outs
-        self.repeats = [n for i in sorted(body.repeat) for triple in body.repeat[i] for n in triple]
         self.needed = body.trace.needed([body.results[i] for i in wanted])
         results = [_text(body.results[i]) for i in wanted]
         self.source = (
@@ -81,7 +79,7 @@ class Kernel:
             for i in sorted(body.repeat)
             for j in range(len(body.repeat[i]))
             for n in ("div", "mod", "step")
-        ] + [f"u64 skip{i}" for i in range(len(body.trace.skips))]
+        ] + [f"u64 skip{i}" for i in range(body.trace.skips)]
 
     def _value(self, body: Body, i: int, one: bool, index: str) -> tuple[str, str]:
         """(statement before the loop over a pack, expression of element k) for input i."""
@@ -269,13 +267,24 @@ def _text(result: Any) -> str:
 
 def run(body: Body, F: Any) -> list[Any]:
     """The arrays of a body's outputs: one launch, and a small one where sums are finished."""
-    return finished(body, lambda b, wanted: _launch(b, wanted, F), F)
+    with F.backend.guard():
+        return finished(body, lambda b, wanted: _launch(b, wanted, F), F)
 
 
 def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     launch = launcher(F.backend)
     body.inputs = [v if v.flags.c_contiguous else F.backend.xp.ascontiguousarray(v) for v in body.inputs]
-    kernel = Kernel(body, wanted)
+    key = (
+        *body.kinds,
+        *(v.dtype.kind for v in body.inputs),
+        *((i, len(r), body.inputs[i].shape[-1] != 1) for i, r in body.repeat.items()),
+        *body.out_kinds(),
+        *map(text_of, (body.results[i] for i in wanted)),
+        *wanted,
+    )
+    kernel = body.trace.codes.get(key)
+    if kernel is None:
+        kernel = body.trace.codes[key] = Kernel(body, wanted)
     if kernel.rows and body.shape[-1] > MOST_COLUMNS:
         raise NoCudaForm("rows of more than 2^30 elements")
     cols = body.shape[-1] if body.shape else 1
@@ -301,7 +310,10 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     function = _compiled(F.backend, kernel.source, dtype.name, defines)
     found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
     wide = accumulator(dtype)
-    numbers = [*(np.int64(n) for n in kernel.repeats), *(np.uint64(n) for n in body.trace.skips)]
+    triples = (triple for i in sorted(body.repeat) for triple in body.repeat[i])
+    numbers: list[Any] = [np.int64(n) for triple in triples for n in triple]
+    if body.program is not None:
+        numbers += [np.uint64(n) for n in body.program.skips[: body.trace.skips]]
     if not kernel.tiled:
         blocks = max(1, min(-(-size // (256 * pack)), 32 * launch.sms))
         partial = {i: launch.empty(blocks, wide) for i in kernel.sums}

@@ -144,7 +144,7 @@ def _shape(nodes: list[FuncOp]) -> tuple[int, ...] | None:
 def _traced(program: Program) -> tuple[int, int]:
     """(operations, arrays that they read) of a program when nothing is shared or fused."""
     operations = reads = 0
-    for step in program.steps:
+    for step in program.steps():
         for formula, sources, _ in step.calls:
             trace = Trace()
             args = [

@@ -189,7 +189,8 @@ def _forward(ctx: Any, captured: Captured, args: tuple[Any, ...], needs: tuple[b
     else:
         (out,) = _run(forward_body(captured, arrays, shape), backend, ctx.node_name)
     if captured.total == "mean":
-        out = (out / prod(shape) if prod(shape) else out + float("nan")).astype(out.dtype)
+        with backend.guard():
+            out = (out / prod(shape) if prod(shape) else out + float("nan")).astype(out.dtype)
     return TensorImpl.from_storage(Storage(backend.asarray(out), backend))
 
 

@@ -11,8 +11,8 @@ from ..autograd.node import FuncOp, Node
 from ..errors import KernelError, LucidError
 from . import sweep
 from .body import Body, body_of
-from .chains import linear_grads
-from .guards import array_refusal
+from .chains import through_sweep
+from .guards import array_refusal, join_refusal
 from .patterns import RUN_SIZE, Pattern
 from .region import Program, Region
 from .stats import count_fallback, count_fused
@@ -78,33 +78,40 @@ class Group:
 
 
 class ChainGroup(Group):
-    """A row of patterns.py."""
+    """A row of patterns.py. goal_of: as `one_by_one` takes it."""
 
-    __slots__ = ("pattern",)
+    __slots__ = ("pattern", "goal_of")
 
     def __init__(self, pattern: Pattern, nodes: tuple[FuncOp, ...]) -> None:
         self.pattern, self.parts, self.name = pattern, nodes, pattern.name
-        self.edges = nodes[-1].edges
+        edges: list[Node | None] = []
+        self.goal_of: dict[tuple[FuncOp, int], int] = {}
+        for n, behind in zip(nodes, (*nodes[1:], None), strict=True):
+            for k, e in enumerate(n.edges):
+                if e is not behind or e is None:
+                    self.goal_of[n, k] = len(edges)
+                    edges.append(e)
+        self.edges = tuple(edges)
 
     def run(self, g: Any, pending: dict[Any, Any]) -> Any:
-        grads = None
-        if (
-            max((s.array.size for n in self.parts for s in n.saved or () if s.array is not None), default=0)
-            < self.pattern.min_size
-        ):
-            return self._parts(g, "too small")
+        pattern = self.pattern
+        if not pattern.pays(self.parts):
+            return self.one_by_one(g, "too small", self.goal_of)
+        waiting = pending.get(self.edges[0]) if pattern.joins else None
+        if pattern.joins:
+            reason = join_refusal(waiting, g.shape, g.dtype)
+            if reason is not None:
+                return self.one_by_one(g, reason, self.goal_of)
         try:
-            grads = self.pattern.run(self.parts, g)
+            grads = pattern.run(self.parts, g, waiting) if pattern.joins else pattern.run(self.parts, g)
         except Exception as error:
             raise self.failed(error) from error
         if grads is None:
-            return self._parts(g, f"{self.name}: arrays do not fit")
+            return self.one_by_one(g, f"{self.name}: arrays do not fit", self.goal_of)
+        if pattern.joins:
+            del pending[self.edges[0]]
         count_fused(self.name, len(self.parts))
         return grads
-
-    def _parts(self, g: Any, reason: str) -> Any:
-        last = self.parts[-1]
-        return self.one_by_one(g, reason, {(last, k): k for k in range(len(last.edges))})
 
 
 class RunGroup(Group):
@@ -149,28 +156,12 @@ class RunGroup(Group):
 
         if tail is None:
             body = body_of(program, g, device)
-            joined = [e for i, e in enumerate(self.edges) if body.join(i, pending.get(e))]
+            joined = body.join([pending.get(e) for e in self.edges])
             grads = run(body)
-            for e in joined:
-                del pending[e]
+            for i in joined:
+                del pending[self.edges[i]]
             return grads
-        # The bias gradient is the sum of what enters `linear` over its rows: it joins the sweep as a second
-        # output of shape [out].
-        bias = "bias" in tail.plan.targets and len(program.shape) > 1 and program.outs == [None]
-        if bias:
-            _add_row_output(program)
-        dz, *rest = run(body_of(program, g, device))
-        return linear_grads(tail, F, dz, rest[0] if bias else None)
-
-
-def _add_row_output(program: Program) -> None:
-    """Nothing; the program's only output also comes summed over all but the last dimension."""
-    for step in program.steps:
-        for _, _, results in step.calls:
-            for i, goal in enumerate(results):
-                if goal is not None and goal[0] == "out":
-                    results[i] = ("both", goal[1])
-    program.outs.append((program.shape[-1],))
+        return through_sweep(program, tail, F, g, run)
 
 
 def _cuda() -> Any:

@@ -9,7 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.node import FuncOp, Node
+from ..storage.dtype import as_dtype
 from .region import DTYPES, REPEAT, SCALAR, STATE, Kind, may_pass, repeats
+
+# A set: the name of a dtype takes NumPy a microsecond to make.
+_FLOATING = frozenset(map(as_dtype, DTYPES))
 
 # node, number of edges that lead to it from outside the group (a root counts as one), the
 # nodes whose gradient is wanted
@@ -88,7 +92,7 @@ ArrayGuard = Callable[[Any, Kind, tuple[int, ...], Any, str], bool]
 
 def same_dtype(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
     """Real floating arrays of the gradient's dtype, and masks; on CUDA, random words that are made there."""
-    return dtype.name in DTYPES and (
+    return dtype in _FLOATING and (
         v.dtype == dtype or v.dtype.kind == "b" or kind == STATE and device == "cuda"
     )
 
@@ -108,10 +112,51 @@ ARRAY_GUARDS: tuple[ArrayGuard, ...] = (same_dtype, broadcasts, contiguous)
 
 def array_refusal(values: Any, kinds: Any, shape: tuple[int, ...], dtype: Any, device: str) -> str | None:
     """The name of the first guard that forbids a group to run on these arrays, or None."""
-    if dtype.name not in DTYPES:
+    if dtype not in _FLOATING:
         return "same_dtype"
     for v, kind in zip(values, kinds, strict=True):
         for guard in ARRAY_GUARDS:
             if not guard(v, kind, shape, dtype, device):
                 return guard.__name__
+    return None
+
+
+# what waits for a receiver (None: nothing), the shape and dtype of the gradient that a group makes for it ->
+# whether the group may add it on the way.
+JoinGuard = Callable[[Any, tuple[int, ...], Any], bool]
+
+
+def something_waits(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """Another gradient of the receiver arrived before, as one array (not what a barrier gathers)."""
+    return getattr(waiting, "shape", None) is not None
+
+
+def waits_in_the_same_shape(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """It has the shape of the gradient that the group makes."""
+    return bool(waiting.shape == shape)
+
+
+def waits_in_the_same_dtype(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """It has the gradient's dtype: a sum of two dtypes has the wider one."""
+    return bool(waiting.dtype == dtype)
+
+
+def waits_contiguous(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """A kernel can read it: its elements lie side by side, in order."""
+    return bool(waiting.flags.c_contiguous)
+
+
+JOIN_GUARDS: tuple[JoinGuard, ...] = (
+    something_waits,
+    waits_in_the_same_shape,
+    waits_in_the_same_dtype,
+    waits_contiguous,
+)
+
+
+def join_refusal(waiting: Any, shape: tuple[int, ...], dtype: Any) -> str | None:
+    """The name of the first guard that forbids a group to add what waits for a receiver, or None."""
+    for guard in JOIN_GUARDS:
+        if not guard(waiting, shape, dtype):
+            return guard.__name__
     return None

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autograd.plan import compile_source
 from ..storage.backend import special
-from .symbols import ROW_SUM, Symbol, Trace
+from .symbols import ROW_SUM, WITH_SIGN, Symbol, Trace
 
 UFUNCS = {
     "abs": "absolute",
@@ -56,7 +56,6 @@ SPECIAL = {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln"}
 # Ops of a few ufuncs: {o} is the result's array, {0}, {1} the tensors, {name} static arguments. Only the
 # first line may read tensors unless the op stands in APART, whose result never shares an array with a tensor.
 LINES = {
-    "relu": ("maximum({0}, 0.0, out={o})",),
     "sigmoid": (
         "negative({0}, out={o})",
         "exp({o}, out={o})",
@@ -67,8 +66,14 @@ LINES = {
     "dropout": ("multiply({0}, {1}, out={o})", "multiply({o}, 1.0 / (1.0 - {p}), out={o})"),
     "masked_fill": ("masked({0}, {1}, {value}, {o})",),
     "where": ("select({0}, {1}, {2}, {o})",),
-}
-APART = frozenset(("masked_fill", "where"))
+    # The bit of the sign; in float32, as its formula.
+    WITH_SIGN: ("bitwise_and({1}.view(I), -2147483648, out={o}.view(I))",
+                "bitwise_or({o}.view(I), {0}.view(I), out={o}.view(I))"),
+}  # fmt: skip
+APART = frozenset(("masked_fill", "where", WITH_SIGN))
+# Ufuncs that NumPy computes three times as fast with an array as with a number: it gets an array of them.
+SPREAD = frozenset(("maximum", "minimum"))
+_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 _cache: dict[Any, Callable[..., Any]] = {}
 
 
@@ -112,15 +117,17 @@ def masked(x: Any, c: Any, value: Any, out: Any) -> None:
 class Code:
     """A trace as a function of one block.
 
-    run(F, V, O, S, M, W): F raw namespace, W elements in a row, V blocks of the inputs, O blocks of the
-    outputs that are written in full, S and M scratch arrays, floating and bool. Returns the blocks that are
-    to be summed. scratch, masks: how many it needs.
+    run(F, V, O, S, M, K, W, I): F raw namespace, W elements in a row, V blocks of the inputs, O blocks of the
+    outputs that are written in full, S and M scratch arrays, floating and bool, K arrays of one number each,
+    I the integer type of a float's bits. Returns the blocks that are to be summed. scratch, masks: how many
+    it needs; constants: the numbers.
     """
 
-    __slots__ = ("run", "scratch", "masks", "source")
+    __slots__ = ("run", "scratch", "masks", "constants", "source")
     run: Any
     scratch: int
     masks: int
+    constants: tuple[float, ...]
     source: str
 
 
@@ -132,6 +139,7 @@ class _Writer:
         self.axes = {f"v{i}": a for i, a in enumerate(axes)}
         self.place = {f"v{i}": f"v{i}" for i in range(len(axes))}
         self.lines: list[str] = []
+        self.constants: list[float] = []
         self.scope: dict[str, Any] = {}
         self.free: dict[str, list[str]] = {"s": [], "m": []}
         self.count = {"s": 0, "m": 0}
@@ -156,6 +164,14 @@ class _Writer:
         self.scope[name] = v
         return name
 
+    def constant(self, v: float) -> str:
+        """An array of a number."""
+        known = [repr(c) for c in self.constants]  # NaN, and -0.0 beside 0.0
+        if repr(v) not in known:
+            self.constants.append(v)
+            known.append(repr(v))
+        return f"k{known.index(repr(v))}"
+
     def load(self, name: str) -> None:
         """A 16-bit input in float32."""
         if self.axes[name] == self.all:
@@ -168,8 +184,17 @@ class _Writer:
 
     def step(self, i: int, name: str, op: Any, args: tuple[Any, ...], statics: dict[str, Any]) -> None:
         """One step of the trace."""
-        texts = [self.operand(a) for a in args]
-        axes = "".join(sorted({c for a in args if isinstance(a, Symbol) for c in self.axes[a.text]}))
+        if op == "relu":
+            op, args = "maximum", (*args, 0.0)
+        form = UFUNCS.get(op) or SPECIAL.get(op) if isinstance(op, str) else None
+        symbols = [a for a in args if isinstance(a, Symbol)]
+        spread = form in SPREAD and any(self.axes[a.text] == self.all for a in symbols)
+        texts = [
+            self.constant(a) if spread and isinstance(a, (int, float)) else self.operand(a) for a in args
+        ]
+        axes = "".join(sorted({c for a in symbols for c in self.axes[a.text]}))
+        if op == WITH_SIGN and axes != self.all:
+            form = "copysign"
         self.axes[name] = axes
         if op == ROW_SUM:
             self.axes[name] = axes.replace("c", "")
@@ -183,9 +208,8 @@ class _Writer:
             return
         dying = [a.text for a in args if isinstance(a, Symbol) and self.last.get(a.text) == i]
         boolean = name in self.trace.boolean
-        form = UFUNCS.get(op) or SPECIAL.get(op) if isinstance(op, str) else None
         lines = (
-            (f"{form}({', '.join(texts)}, {{o}})",)
+            (f"{form}({', '.join(texts)}, out={{o}})",)
             if form
             else LINES.get(op, ())
             if isinstance(op, str)
@@ -205,13 +229,46 @@ class _Writer:
             if op not in APART:
                 self.release(dying)
             out = self.written.get(name) or self.take("m" if boolean else "s")
+            self.place[name] = out
+            if op == "where" and self.choose(args[0], args[1], args[2], out):
+                self.release(dying)
+                return
+            if op == "masked_fill" and self.choose(args[1], statics["value"], args[0], out):
+                self.release(dying)
+                return
             statics = {k: self.operand(v) for k, v in statics.items()}
             self.lines += [line.format(*texts, o=out, **statics) for line in lines]
-            self.place[name] = out
             if op in APART:
                 self.release(dying)
             return
         self.release(dying)
+
+    def choose(self, c: Any, a: Any, b: Any, out: str) -> bool:
+        """Whether the lines of a choice between a and b, on bits as in `select`, were written: where all are
+        as large as the block, or numbers.
+        """
+        sides = [v for v in (c, a, b) if isinstance(v, Symbol)]
+        if any(self.axes[v.text] != self.all for v in sides) or not isinstance(c, Symbol) or len(sides) < 2:
+            return False
+        zero = [not isinstance(v, Symbol) and v == 0 and str(v)[0] != "-" for v in (a, b)]
+        mask, o = f"{self.operand(c)}.view('i1')", f"{out}.view(I)"
+        if any(zero):
+            first = f"subtract({mask}, 1, out={o})" if zero[0] else f"negative({mask}, out={o})"
+            other = self.operand(b if zero[0] else a)
+            self.lines += [first, f"bitwise_and({o}, {other}.view(I), out={o})"]
+            return True
+        x, y = (
+            f"{self.operand(v) if isinstance(v, Symbol) else self.constant(float(v))}.view(I)" for v in (a, b)
+        )
+        t = self.take("s")
+        self.lines += [
+            f"bitwise_xor({x}, {y}, out={t}.view(I))",
+            f"subtract({mask}, 1, out={o})",
+            f"bitwise_and({o}, {t}.view(I), out={o})",
+            f"bitwise_xor({o}, {x}, out={o})",
+        ]
+        self.free["s"].append(t)
+        return True
 
     def release(self, names: list[str]) -> None:
         """Nothing; the scratch arrays of these names may be used again."""
@@ -264,13 +321,14 @@ def compiled(
         _unpack("o", sum(full), "O"),
         _unpack("s", w.count["s"], "S"),
         _unpack("m", w.count["m"], "M"),
+        _unpack("k", len(w.constants), "K"),
     ]
     body = [line for line in [*head, *w.lines, *tail] if line] + [
         f"return ({''.join(b + ', ' for b in back)})"
     ]
     code = Code()
-    code.source = "def run(F, V, O, S, M, W):\n" + "\n".join("    " + line for line in body)
-    code.scratch, code.masks = w.count["s"], w.count["m"]
+    code.source = "def run(F, V, O, S, M, K, W, I):\n" + "\n".join("    " + line for line in body)
+    code.scratch, code.masks, code.constants = w.count["s"], w.count["m"], tuple(w.constants)
     key = (code.source, *((k, id(v)) for k, v in w.scope.items()))
     code.run = _cache.get(key) or compile_source(code.source, "run", _SCOPE | w.scope)
     _cache[key] = code.run
@@ -281,13 +339,17 @@ def _unpack(letter: str, n: int, source: str) -> str:
     return f"{''.join(f'{letter}{i}, ' for i in range(n))} = {source}" if n else ""
 
 
-_SCOPE: dict[str, Any] = {name: getattr(np, name) for name in (*UFUNCS.values(), "copyto")}
+_SCOPE: dict[str, Any] = {
+    name: getattr(np, name) for name in (*UFUNCS.values(), "copyto", "copysign", *_BITS)
+}
 _SCOPE |= {"select": select, "masked": masked}
 
 
 def _load_special() -> None:
     for name in SPECIAL.values():
-        _SCOPE[name] = lambda *args, name=name: getattr(special(np), name)(*args)
+        _SCOPE[name] = lambda *args, out=None, name=name: getattr(special(np), name)(
+            *args, *(() if out is None else (out,))
+        )
 
 
 _load_special()

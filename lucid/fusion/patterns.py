@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import LucidError
 from ..ops.registry import OPS
-from . import chains
+from . import chains, chains_norm
 
 # Elements of a saved array below which the pass leaves a graph alone (bench_fusion: pass, log_softmax + nll).
 MIN_SIZE = 32_768
@@ -22,16 +22,26 @@ RUN_SIZE = {"cpu": 1 << 21, "cuda": MIN_SIZE}
 # Elements from which a function under `@fuse` runs fused: on one core exp(-x*x).sum() breaks even at 300k
 # (bench_fusion: bell).
 FUSE_SIZE = {"cpu": 1 << 19, "cuda": 1}
+# Elements from which linear + activation pays.
+LINEAR_SIZE = {"cpu": 1 << 18, "cuda": MIN_SIZE}
+# Elements from which batch norm + relu pays.
+CHANNEL_SIZE = {"cpu": 1 << 22, "cuda": MIN_SIZE}
 # Pointwise nodes in a run from which it is worth a sweep. One node alone gains nothing.
 MIN_RUN = 2
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row: `chain` of op names, and how it runs.
+    """One row: `chain` of op names, how it runs, from how many elements of its largest array, and where.
 
-    run: function(nodes, g) -> one gradient per edge of the last node, or None to say that these arrays do not
-    fit. min_size: from how many elements of its largest saved array; devices: on which devices.
+    min_size: a number, or one per device; of the node at position `sized_by` alone, where that is given.
+    devices: on which devices.
+
+    run: function(nodes, g) -> one gradient per edge that leaves the chain, in the order of its nodes, or None
+    to say that these arrays do not fit. side_edges: whether a node before the last may have other edges than
+    the one to the next (to a weight). joins: `run` takes a third argument, the gradient that waits for the
+    receiver of the first edge, and gives it back added to its own: for a chain whose gradient meets another
+    there, as a norm's does behind a residual. Such a chain may be one op long.
 
     >>> import lucid
     >>> lucid.fusion.Pattern("tanh_exp", ("tanh", "exp"), run=lambda nodes, g: None).devices
@@ -40,9 +50,19 @@ class Pattern:
 
     name: str
     chain: tuple[str, ...]
-    run: Callable[[tuple[Any, ...], Any], Any]
-    min_size: int = MIN_SIZE
+    run: Callable[..., Any]
+    min_size: int | dict[str, int] = MIN_SIZE
     devices: tuple[str, ...] = ("cpu", "cuda")
+    side_edges: bool = False
+    joins: bool = False
+    sized_by: int | None = None
+
+    def pays(self, nodes: tuple[Any, ...]) -> bool:
+        """Whether an array that the nodes saved has the size from which the row pays."""
+        least = self.min_size if isinstance(self.min_size, int) else self.min_size[nodes[0].F.backend.name]
+        if self.sized_by is not None:
+            nodes = (nodes[self.sized_by],)
+        return any(s.array is not None and s.array.size >= least for n in nodes for s in n.saved or ())
 
 
 # A run of pointwise nodes that ends in one of these hands it a gradient made in one sweep, with the bias
@@ -60,51 +80,47 @@ ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid")
 
 PATTERNS: list[Pattern] = [
     Pattern("log_softmax_nll", ("nll_loss", "log_softmax"), chains.log_softmax_nll),
-    # From where two threads pay: on one, the saved pass over dz costs what the second masking does.
-    Pattern("batch_norm_relu", ("relu", "batch_norm"), chains.batch_norm_relu, 1 << 22, ("cpu",)),
     *(
-        Pattern(f"linear_{name}", (name, "linear"), chains.linear_activation, devices=("cuda",))
+        Pattern(
+            f"conv_{norm}_relu",
+            ("relu", norm, "convolution"),
+            chains_norm.conv_batch_norm_relu,
+            CHANNEL_SIZE,
+            side_edges=True,
+        )
+        for norm in ("batch_norm", "batch_norm_eval")
+    ),
+    *(
+        Pattern(f"{norm}_relu", ("relu", norm), chains_norm.batch_norm_relu, CHANNEL_SIZE)
+        for norm in ("batch_norm", "batch_norm_eval")
+    ),
+    *(
+        Pattern(f"{norm}_residual", (norm,), chains_norm.norm_residual, joins=True)
+        for norm in ("layer_norm", "rms_norm")
+    ),
+    # By the activation: a large weight alone makes no large pass.
+    *(
+        Pattern(f"linear_{name}", (name, "linear"), chains.linear_activation, LINEAR_SIZE, sized_by=0)
         for name in ACTIVATIONS
     ),
 ]
 
-# What is no row of its own, and why.
-NOT_ROWS = {
-    "softmax <- mask <- scale": (
-        "a run: ROW_OPS and MASKS stand in runs (dropout before, any pointwise work behind them too), "
-        "one pass over rows"
-    ),
-    "add + activation, bias + activation": (
-        "runs of pointwise nodes; the bias gradient is a second output, summed in the same pass"
-    ),
-    "dropout + add": (
-        "the sum hands its gradient on unread, dropout's backward is one pass: nothing to save; "
-        "with a `linear` behind it is a run with a tail"
-    ),
-    "conv + batch_norm + relu": (
-        "batch_norm_relu, then the convolution by its own products: dz must be in memory for them"
-    ),
-    "batch_norm + relu on CUDA": (
-        "a kernel with the mask in both of its passes moves 7 n instead of 8 n elements; "
-        "kernels/batch_norm.cu has none"
-    ),
-    "norm + residual add": (
-        "the sum hands its gradient on unread; what meets at the norm's input is summed by the engine, "
-        "in place from the second on. Joined in norm_backward it would be 4 n instead of 6 n elements; "
-        "kernels/norm.cu has no such argument"
-    ),
-    "cross_entropy": "one op already, with one kernel",
-    "linear + activation on the CPU": (
-        "one formula before a product: the sweep would only add a copy (bench_fusion: linear + relu)"
-    ),
+# Chains that fuse as runs, without a kernel of their own: name -> ops, the consumer first, where a tuple
+# stands for any one of its ops. (A test walks them; `explain` shows the names.)
+RUNS: dict[str, tuple[str | tuple[str, ...], ...]] = {
+    "residual + activation": ((*ACTIVATIONS,), "add"),
+    "bias + activation": ((*ACTIVATIONS,), "add"),
+    "dropout + add": ("add", "dropout"),
+    "scale + mask + softmax": ("softmax", ("masked_fill", "where", "add"), ("mul", "div")),
 }
 
 
 def check(pattern: Pattern) -> None:
     """Nothing; raises when a pattern names an op that does not exist or cannot be in a chain."""
-    if len(pattern.chain) < 2:
+    if len(pattern.chain) < (1 if pattern.joins else 2):
         raise LucidError(
-            f"fusion pattern {pattern.name!r}: expected a chain of at least two ops, got {pattern.chain}"
+            f"fusion pattern {pattern.name!r}: expected a chain of at least two ops (one with joins=True), "
+            f"got {pattern.chain}"
         )
     for name in pattern.chain:
         op = OPS.get(name)
@@ -133,6 +149,6 @@ def register_pattern(pattern: Pattern) -> Pattern:
     """
     check(pattern)
     if any(p.name == pattern.name for p in PATTERNS):
-        raise LucidError(f"fusion pattern {pattern.name!r}: that name is taken")
+        raise LucidError(f"fusion pattern {pattern.name!r}: that name is taken; choose another")
     PATTERNS.insert(0, pattern)
     return pattern

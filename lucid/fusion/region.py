@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..autograd.node import FuncOp, Node
 from ..autograd.plan import NONE, Plan
@@ -146,50 +146,124 @@ class Step:
         self.node, self.calls = node, calls
 
 
+class Recipe:
+    """What a plan's formulas on one device take, by position: made once.
+
+    calls: (formula, sources, positions among the plan's targets or None) where a source is ("saved", i),
+    ("static", i) or ("needs", tuple).
+    """
+
+    __slots__ = ("calls",)
+
+    def __init__(self, plan: Plan, device: str) -> None:
+        self.calls: list[tuple[Formula, tuple[tuple[str, Any], ...], tuple[int | None, ...]]] = []
+        for formula in plan.formulas_on(device):
+            needs = tuple(t in plan.targets for t in formula.targets)
+            sources: list[tuple[str, Any]] = [
+                ("needs", needs)
+                if name == "needs"
+                else ("saved", plan.keep.index(name))
+                if name in plan.keep
+                else ("static", plan.static.index(name))
+                for name in formula.names
+            ]
+            goals = tuple(plan.targets.index(t) if t in plan.targets else None for t in formula.targets)
+            self.calls.append((formula, tuple(sources), goals))
+
+
+class Skip(NamedTuple):
+    """Where a draw starts in its stream: an argument of the kernel, so that its source stays the same."""
+
+    number: int
+
+
+_recipes: dict[tuple[Plan, str], Recipe] = {}
+# Static arguments whose `repr` says all that a formula can ask.
+_PLAIN = (int, float, str, bool, type(None), tuple)
+
+
 class Program:
     """What a region computes, independent of the device that runs it.
 
-    steps: one per node. values: the saved arrays, each once. kinds: how each lies. outs: shapes of the
-    outputs, None for the region's own.
+    values: the saved arrays, each once. kinds: how each lies. outs: shapes of the outputs, None for the
+    region's own. key: the same for programs whose formulas are the same, whatever their arrays; None where
+    that cannot be told. skips: where draws start in their streams. steps(): one per node.
     """
 
-    __slots__ = ("steps", "values", "kinds", "outs", "shape", "device")
+    __slots__ = ("values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output")
 
     def __init__(self, region: Region, shape: Shape, device: str) -> None:
-        self.shape, self.device = shape, device
+        self.shape, self.device, self._row_output = shape, device, False
         self.values: list[Any] = []
+        self.skips: list[int] = []
+        self._parts: list[tuple[FuncOp, Recipe, tuple[Any, ...], tuple[int, ...], list[Any]]] = []
+        key: list[Any] = []
         slots: dict[int, int] = {}
-        self.steps = []
         for n in region.nodes:
-            plan: Plan = n.plan
-            named: dict[str, tuple[str, Any]] = {}
-            for name, s in zip(plan.keep, n.saved or (), strict=True):
+            recipe = _recipes.get((n.plan, device))
+            if recipe is None:
+                recipe = _recipes[n.plan, device] = Recipe(n.plan, device)
+            taken = []
+            for s in n.saved or ():
                 if s is NONE:
-                    named[name] = ("static", None)
+                    taken.append(-1)
                     continue
                 slot = slots.setdefault(id(s.array), len(self.values))
                 if slot == len(self.values):
                     self.values.append(s.array)
-                named[name] = ("value", slot)
-            if plan.static:
-                named |= {name: ("static", v) for name, v in zip(plan.static, n.static, strict=True)}
-            calls = []
-            for formula in plan.formulas_on(device):
-                needs = tuple(t in plan.targets for t in formula.targets)
-                sources = [("needs", needs) if name == "needs" else named[name] for name in formula.names]
-                results: list[Any] = []
-                for t in formula.targets:
-                    if t not in plan.targets:
-                        results.append(None)
-                        continue
-                    k = plan.targets.index(t)
-                    e = n.edges[k]
-                    results.append(
-                        ("node", region.members[e])
-                        if e in region.members
-                        else ("out", region.output_of[n, k])
-                    )
-                calls.append((formula, sources, results))
-            self.steps.append(Step(n, calls))
+                taken.append(slot)
+            goals: list[Any] = [
+                None
+                if e is None
+                else ("node", region.members[e])
+                if e in region.members
+                else ("out", region.output_of[n, k])
+                for k, e in enumerate(n.edges)
+            ]
+            static = self._static(n)
+            self._parts.append((n, recipe, static, tuple(taken), goals))
+            key.append((recipe, *taken, *goals, repr(static) if _plain(static) else None))
+        self.key: Any = None if any(part[-1] is None for part in key) else tuple(key)
         self.kinds = [kind_beside(v, shape) for v in self.values]
         self.outs = [target_shape(n, k) for n, k, _ in region.outputs]
+
+    def _static(self, n: FuncOp) -> tuple[Any, ...]:
+        """A node's static arguments; the place of a draw in its stream, another in each pass, by number."""
+        names = n.plan.static
+        if "skip" not in names:
+            return n.static if names else ()
+        i = names.index("skip")
+        if n.static[i] not in self.skips:
+            self.skips.append(n.static[i])
+        return (*n.static[:i], Skip(self.skips.index(n.static[i])), *n.static[i + 1 :])
+
+    def steps(self) -> list[Step]:
+        """The nodes with their formulas, values and goals."""
+        found = []
+        for n, recipe, static, taken, goals in self._parts:
+            calls = []
+            for formula, sources, targets in recipe.calls:
+                given = [
+                    (("value", taken[i]) if taken[i] >= 0 else ("static", None))
+                    if what == "saved"
+                    else ("static", static[i])
+                    if what == "static"
+                    else (what, i)
+                    for what, i in sources
+                ]
+                results = [None if t is None else goals[t] for t in targets]
+                if self._row_output:
+                    results = [("both", r[1]) if r is not None and r[0] == "out" else r for r in results]
+                calls.append((formula, given, results))
+            found.append(Step(n, calls))
+        return found
+
+    def add_row_output(self) -> None:
+        """Nothing; the only output also comes summed over all but the last dimension, as a second one."""
+        self._row_output = True
+        self.key = self.key and ("rows", *self.key)
+        self.outs.append((self.shape[-1],))
+
+
+def _plain(values: tuple[Any, ...]) -> bool:
+    return all(isinstance(v, _PLAIN) and (not isinstance(v, tuple) or _plain(v)) for v in values)

@@ -62,34 +62,40 @@ def match(order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any
     counts = consumers_of(order, roots)
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
+    told: set[tuple[Node, str]] = set()  # patterns ask for a node more than once
 
     def free(n: Node | None, inside: int) -> bool:
         """Whether a node to which `inside` edges of the group lead may be absorbed."""
         if n is None or n in taken or n not in counts or n.__class__ is AccumulateGrad:
             return False
         why = refusal(n, counts[n] - inside, wanted)
-        if why is not None and report is not None:
+        if why is not None and report is not None and (n, why) not in told:
+            told.add((n, why))
             report(n, why)
         return why is None
 
     for n in order:
         if n.__class__ is not FuncOp or n in taken or (n.hooks is not None and n.hooks.post):
             continue
-        group = _chain_at(n, free) or _run_at(n, free)
+        group = _chain_at(n, free, counts) or _run_at(n, free)
         if group is not None:
             groups[n] = group
             taken.update(group.parts)
     return groups
 
 
-def _chain_at(n: FuncOp, free: Any) -> ChainGroup | None:
+def _chain_at(n: FuncOp, free: Any, counts: dict[Node, int]) -> ChainGroup | None:
     """The first pattern whose chain starts at `n`."""
     name, device = n.plan.op.name, n.F.backend.name
     for pattern in PATTERNS:
         if pattern.chain[0] == name and device in pattern.devices:
             nodes = _follow(n, pattern, free)
-            if nodes is not None:
-                return ChainGroup(pattern, nodes)
+            if nodes is None:
+                continue
+            group = ChainGroup(pattern, nodes)
+            # Nothing can wait for a receiver that has no other sender.
+            if not pattern.joins or counts.get(group.edges[0], 0) > 1:  # type: ignore[arg-type]
+                return group
     return None
 
 
@@ -97,14 +103,12 @@ def _follow(n: FuncOp, pattern: Pattern, free: Any) -> tuple[FuncOp, ...] | None
     nodes = [n]
     for name in pattern.chain[1:]:
         edges = [e for e in nodes[-1].edges if e is not None]
-        if (
-            len(edges) != 1
-            or edges[0].__class__ is not FuncOp
-            or edges[0].plan.op.name != name
-            or not free(edges[0], 1)
-        ):
+        if len(edges) != 1 and not pattern.side_edges:
             return None
-        nodes.append(edges[0])
+        behind = [e for e in edges if e.__class__ is FuncOp and e.plan.op.name == name]
+        if len(behind) != 1 or not free(behind[0], 1):
+            return None
+        nodes.append(behind[0])
     return tuple(nodes)
 
 

@@ -8,24 +8,47 @@ from typing import Any
 
 import numpy as np
 
-from .body import Body, finished, row_index
+from .body import Body, finished, row_index, text_of
 from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
-# Elements per block: 1 MB of float32, so that the scratch of a step or two stays in cache and a thread holds
-# the # interpreter lock rarely enough for two to pay (five operations on 10M elements: 14.7 ms in blocks of
-# 64k on one # thread, 14.8 on two; of 128k 15.6 and 9.2). From 64k to 512k one thread takes the same time
-# within 5 %.
+# Elements per block: 1 MB of float32. A thread that finishes an operation waits for the interpreter lock
+# where the other holds it, some 50 us; long operations meet seldom (five operations on 10M elements: 14.7 ms
+# in blocks of 64k on one thread, 14.8 on two; of 128k 15.6 and 9.2). From 64k to 512k one thread takes the
+# same time within 5 %.
 BLOCK = 1 << 18
-# Below this a second thread costs more than it brings (hand-over of the interpreter lock).
-THREADED = 4 * BLOCK
-_threads = int(os.environ.get("LUCID_THREADS", "0")) or min(os.cpu_count() or 1, 4)
+# Elements from which a second thread pays: a block for each.
+THREADED = 2 * BLOCK
+
+
+def _thread_count() -> int:
+    for name in ("LUCID_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "")
+        if value.isdigit() and int(value):
+            return int(value)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 4)
+
+
+_threads = _thread_count()
 _pool: Any = None
 _lock = threading.Lock()
 
 
+def _forget_pool() -> None:
+    # A forked process has the executor, but not its threads.
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
 def pool() -> Any:
-    """The threads that share a sweep; None on a machine with one core."""
+    """Threads that share work; None on a machine with one core. A sweep takes one less: the calling thread
+    works as well.
+    """
     global _pool
     if _threads < 2:
         return None
@@ -37,20 +60,38 @@ def pool() -> Any:
     return _pool
 
 
+def block_size(size: int) -> int:
+    """Elements per block for arrays of `size` elements: about BLOCK, and as many blocks for each thread."""
+    threads = _threads if size >= THREADED else 1
+    return max(1, -(-size // (threads * max(1, round(size / (threads * BLOCK))))))
+
+
 def width() -> int:
-    """The number of those threads."""
+    """The number of threads that share a sweep."""
     return _threads
 
 
 def shared(function: Any, starts: range, size: int) -> list[Any]:
     """The results of `function` on consecutive parts of `starts`, one per thread where `size` elements
-    pay.
+    pay. The calling thread takes the first part.
     """
     threads = pool() if size >= THREADED and len(starts) > 1 else None
     if threads is None:
         return [function(starts)]
     share = -(-len(starts) // _threads)
-    return list(threads.map(function, (starts[i : i + share] for i in range(0, len(starts), share))))
+    first, *rest = (starts[i : i + share] for i in range(0, len(starts), share))
+    waiting = [threads.submit(_quietly, function, part) for part in rest]
+    try:
+        return [function(first), *(w.result() for w in waiting)]
+    finally:
+        for w in waiting:  # also after an error: they write to arrays of the caller
+            w.exception()
+
+
+def _quietly(function: Any, part: range) -> Any:
+    # The caller's np.errstate does not reach other threads.
+    with np.errstate(all="ignore"):
+        return function(part)
 
 
 class Sweep:
@@ -76,18 +117,23 @@ class Sweep:
         low = body.dtype.itemsize == 2
         self.work = np.dtype("float32") if low else body.dtype
         axes = {FULL: "c" if self.flat else "cr", ROW: "c", COLUMN: "r", SCALAR: ""}
-        self.code = compiled(
-            body.trace,
-            [
-                axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r"
-                for v, k in zip(body.inputs, body.kinds, strict=True)
-            ],
-            [low and v.dtype == body.dtype for v in body.inputs],
-            axes[FULL],
-            [body.results[i] for i in wanted],
-            [k == FULL for k in self.kinds],
-            not low,
+        given = tuple(
+            axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r"
+            for v, k in zip(body.inputs, body.kinds, strict=True)
         )
+        key = (given, axes[FULL], low, *self.kinds, *map(text_of, (body.results[i] for i in wanted)))
+        code = body.trace.codes.get(key)
+        if code is None:
+            code = body.trace.codes[key] = compiled(
+                body.trace,
+                list(given),
+                [low and v.dtype == body.dtype for v in body.inputs],
+                axes[FULL],
+                [body.results[i] for i in wanted],
+                [k == FULL for k in self.kinds],
+                not low,
+            )
+        self.code = code
         self.outs = [np.empty(body.shape, body.dtype) if k == FULL else None for k in self.kinds]
         self.views = [o.reshape(self._view(FULL)) for o in self.outs if o is not None]
 
@@ -104,7 +150,7 @@ class Sweep:
     def run(self) -> list[Any]:
         """The arrays of the wanted results; sums in the shapes of their outputs."""
         n = self.width if self.flat else self.rows
-        step = max(1, BLOCK // (1 if self.flat else max(self.width, 1)))
+        step = max(1, block_size(self.body.size) // (1 if self.flat else max(self.width, 1)))
         blocks = range(0, n, step)
         partial = shared(lambda part: self._range(part, step, n), blocks, self.body.size)
         return [self._result(k, partial) for k in range(len(self.wanted))]
@@ -115,16 +161,20 @@ class Sweep:
         code, size = self.code, step if self.flat else step * self.width
         scratch = [np.empty(size, self.work) for _ in range(code.scratch)]
         masks = [np.empty(size, bool) for _ in range(code.masks)]
+        constants = [np.full(size, c, self.work) for c in code.constants]
         shape: Any = None
+        bits = f"i{self.work.itemsize}"
         with np.errstate(all="ignore"):
             for i in starts:
                 j = min(i + step, n)
                 if shape is None or shape[0] != j - i:
                     shape = (j - i,) if self.flat else (j - i, self.width)
                     m = (j - i) * (1 if self.flat else self.width)
-                    S, M = ([a[:m].reshape(shape) for a in group] for group in (scratch, masks))
+                    S, M, K = (
+                        [a[:m].reshape(shape) for a in group] for group in (scratch, masks, constants)
+                    )
                 V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
-                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, self.width)
+                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, K, self.width, bits)
                 if found:
                     self._add(found, shape, sums)
         return sums

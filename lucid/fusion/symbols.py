@@ -75,12 +75,28 @@ FORMS: dict[str, str] = {
     "zeros_like": "accum_t(0)",
     "ones_like": "accum_t(1)",
 }
+# Op -> its value in ops that have a form; on the CPU these are called as they are.
+COMPOSED: dict[str, Any] = {
+    "clamp": lambda F, x, min, max: F.clamp_max(F.clamp_min(x, min), max),
+    "elu": lambda F, x, alpha, scale, input_scale: F.where(
+        x > 0.0, x * scale, F.expm1(F.clamp_max(x, 0.0) * input_scale) * (alpha * scale)
+    ),
+    "gelu": lambda F, x, approximate: (
+        x * 0.5 * F.erfc(x * -math.sqrt(0.5))
+        if approximate == "none"
+        else x * 0.5 * (F.tanh((x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)) + 1.0)
+    ),
+    "leaky_relu": lambda F, x, negative_slope: F.where(x > 0.0, x, x * negative_slope),
+    "silu": lambda F, x: x * F.sigmoid(x),
+}
 # Results that are truth values: kept as bool, so that `g * (out > 0)` and a choice both read well.
 BOOLEAN = frozenset(
     ("eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or", "logical_not")
 )
 # The sum of an element's row, one number for the row: what softmax's derivative needs besides its element.
 ROW_SUM = "row_sum"
+# A number >= 0 with another's sign, on the CPU (ops.activation.with_sign).
+WITH_SIGN = "with_sign"
 # On real elements these are their argument.
 IDENTITY = frozenset(("conj", "real", "cast", "positive", "clone"))
 
@@ -111,19 +127,21 @@ class Trace:
     """What formulas computed on symbols: one constant per result, in order; equal expressions share one.
 
     lines: as CUDA source. steps: the same as (result's name, op's name or a function, arguments, static
-    arguments), for `numpy_code`.
+    arguments), for `numpy_code`. A trace that is kept is not changed any more.
     """
 
-    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "_names")
+    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "codes", "_names")
 
     def __init__(self, device: str = "cuda", single: bool = False) -> None:
         # On "cpu" any pointwise op has a form: it is called as it is. single: it computes in float32.
         self.device, self.single = device, single
         self.lines: list[str] = []
-        # Where draws start in their streams: arguments of the kernel, `skip{i}`, so that its source stays.
-        self.skips: list[int] = []
+        # How many places of draws in their streams are arguments of the kernel, `skip{i}`.
+        self.skips = 0
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
         self.boolean: set[str] = set()
+        # What was made of the trace, by how its arrays lay: `numpy_code.Code`, `cuda.Kernel`.
+        self.codes: dict[Any, Any] = {}
         self._names: dict[str, Symbol] = {}
 
     def let(
@@ -296,6 +314,8 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
         ).item()
     if name == "where" and isinstance(tensors[0], (bool, int, float)):
         return tensors[1] if tensors[0] else tensors[2]
+    if form is None and name in COMPOSED and trace.device != "cpu":
+        return COMPOSED[name](SymbolNamespace(trace), **named)
     if form is None:
         if trace.device != "cpu" or not op.pointwise or op.variadic or len(op.outputs) > 1:
             raise NoCudaForm(f"op {name}")
@@ -330,14 +350,14 @@ class SymbolNamespace:
         )
         return call(self._trace, "where", outside, w, v)
 
-    def seeded_dropout(self, x: Any, state: Any, skip: int, p: float) -> Any:
+    def seeded_dropout(self, x: Any, state: Any, skip: Any, p: float) -> Any:
         """`dropout` with a mask that the kernel makes: `at` is the element's position, see `word_of`."""
         trace = self._trace
         if trace.device == "cpu":
             raise NoCudaForm("op seeded_dropout")
-        if skip not in trace.skips:
-            trace.skips.append(skip)
-        word = f"word_of(x{state.text[1:]}, skip{trace.skips.index(skip)}, at, k)"
+        number = skip[0]  # region.Skip
+        trace.skips = max(trace.skips, number + 1)
+        word = f"word_of(x{state.text[1:]}, skip{number}, at, k)"
         kept = trace.let(f"({word} < {threshold_of(1.0 - p)}ull)", True, "philox_mask", (state,))
         return call(trace, "dropout", x, kept, p)
 

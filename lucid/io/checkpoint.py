@@ -28,6 +28,7 @@ from .tree import Packer, unpack
 
 File = str | os.PathLike[str] | BinaryIO
 _INDEX = ".index.json"
+_MODEL = "model.safetensors"
 _INDEX_MARKERS = ("lucid_format", "lucid_tree")
 
 
@@ -37,9 +38,10 @@ def save(obj: Any, f: File, *, max_shard_bytes: int | None = None) -> None:
     obj: tensors, NumPy arrays, numbers, strings, bytes, None, dtypes, devices, in any nesting of dicts,
     lists, tuples and sets: a state_dict, or a dict of several with settings and history. Tensors are stored
     by their values; all dtypes, any strides. A dict of tensors is an ordinary safetensors file for other
-    programs. A path is replaced in one step (a crash leaves the old file or the new one). max_shard_bytes:
-    tensors beyond that go into several files of at most this size, named in `<path>.index.json`.
-    Raises DtypeError, naming the place, for other objects.
+    programs. A path is replaced in one step (a crash leaves the old file or the new one); in a folder that
+    is there the file is `model.safetensors`. max_shard_bytes: tensors beyond that go into several files of at
+    most this size, named in `<path>.index.json`.
+    Raises DtypeError, naming the place, for other objects, and FileNotFoundError where there is no folder.
 
     >>> import lucid, io
     >>> stream = io.BytesIO()
@@ -55,7 +57,9 @@ def save(obj: Any, f: File, *, max_shard_bytes: int | None = None) -> None:
             raise DtypeError("save: max_shard_bytes needs a path, got a stream")
         write(f, packer.arrays, tree)
         return
-    path = Path(f)
+    path = Path(f) / _MODEL if os.path.isdir(f) else Path(f)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"save: there is no folder {path.parent} for {path.name}; make it first")
     shards = _shards(packer.arrays, max_shard_bytes)
     old = _shards_of(_index_of(path))
     if len(shards) == 1:
@@ -72,11 +76,12 @@ def save(obj: Any, f: File, *, max_shard_bytes: int | None = None) -> None:
 def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """The object in a file that `lucid.save` wrote, or another program's safetensors, or `torch.save`.
 
-    Of `torch.save` the zip format with state_dicts. f: a path (of the file, or of its `.index.json`), or a
-    seekable binary stream. map_location: the device for tensors; the CPU when None. Nothing in a file is ever
-    executed; weights_only is accepted and always true. Raises FileNotFoundError, or CheckpointError with the
-    file's name and what is wrong with it: every byte that lucid wrote is covered by a CRC-32, so that a
-    damaged file is an error and never a wrong number.
+    Of `torch.save` the zip format with state_dicts. f: a path (of the file, of its `.index.json`, or of a
+    folder with one checkpoint or a `model.safetensors`), or a seekable binary stream. map_location: the
+    device for tensors; the CPU when None. Nothing in a file is ever executed; weights_only is accepted and
+    always true. Raises FileNotFoundError, or CheckpointError with the file's name and what is wrong with it:
+    every byte that lucid wrote is covered by a CRC-32, so that a damaged file is an error and never a wrong
+    number.
 
     >>> import io
     >>> import lucid
@@ -98,14 +103,35 @@ def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any
 
     if not isinstance(f, (str, os.PathLike)):
         return _named(str(getattr(f, "name", "the stream")), lambda: _load_stream(f, tensor_of))
-    path = Path(f)
+    path = _only_one(Path(f)) if os.path.isdir(f) else Path(f)
     index = path if path.name.endswith(_INDEX) else _index_of(path)
     if index == path or (index.is_file() and not path.exists()):
         return _named(str(index), lambda: _load_index(index, tensor_of))
-    if path.is_dir():
-        raise CheckpointError(f"load: {path} is a folder; give the file")
     with open(path, "rb") as stream:
         return _named(str(path), lambda: _load_stream(stream, tensor_of))
+
+
+def _only_one(folder: Path) -> Path:
+    # The checkpoint in a folder: model.safetensors, in parts or not, or the only one there is.
+    if (folder / _MODEL).is_file() or _index_of(folder / _MODEL).is_file():
+        return folder / _MODEL
+    indices = sorted(folder.glob(f"*{_INDEX}"))
+    parts = {folder / name for index in indices for name in _named_parts(index)}
+    files = {f for end in (".safetensors", ".pt", ".pth") for f in folder.glob(f"*{end}")}
+    found = [*indices, *sorted(files - parts)]
+    if len(found) != 1:
+        names = ", ".join(f.name for f in found) or "none"
+        raise CheckpointError(
+            f"load: {folder} is a folder with {len(found)} checkpoints ({names}); give the file"
+        )
+    return found[0]
+
+
+def _named_parts(index: Path) -> set[str]:
+    try:
+        return set(parse(index.read_bytes())["weight_map"].values())
+    except (OSError, CheckpointError, KeyError, TypeError, AttributeError):
+        return set()
 
 
 def _named(name: str, read: Callable[[], Any]) -> Any:

@@ -275,6 +275,20 @@ def softmax_backward_columns(launch: Any, name: str, g: Any, out: Any, dim: int)
     return dx
 
 
+def softmax_backward_inplace(launch: Any, g: Any, out: Any) -> Any:
+    """g, turned into the gradient of "softmax" along the last dimension, from its output."""
+    cols = g.shape[-1]
+    threads, rows = row_threads(cols), g.size // cols
+    launch(
+        "softmax_backward_inplace",
+        *by_rows(launch, rows, threads),
+        (g, out, rows, cols),
+        g.dtype,
+        (f"LUCID_THREADS={threads}", *form(launch, g, out, cols=cols)),
+    )
+    return g
+
+
 def cross_entropy(
     launch: Any, x: Any, target: Any, weight: Any, ignore_index: int, smoothing: float, reduction: str
 ) -> tuple[Any, Any, Any]:

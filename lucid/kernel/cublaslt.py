@@ -182,7 +182,7 @@ def release() -> None:
         _library.clear()
 
 
-def run(spec: Spec, x: Any, y: Any, bias: Any) -> Any:
+def run(spec: Spec, x: Any, y: Any, bias: Any, out: Any) -> Any:
     """The product; with epilogue "bgrad" a pair of it and the sum of x over k.
 
     x, y: as in `Provider`; bias: [n], contiguous.
@@ -191,7 +191,8 @@ def run(spec: Spec, x: Any, y: Any, bias: Any) -> Any:
     if lib is None:
         raise Refused(why_not(spec.backend))
     p, xp = spec.product, spec.backend.xp
-    out = xp.empty((p.batch, p.m, p.n) if x.ndim == 3 else (p.m, p.n), x.dtype)
+    if out is None:
+        out = xp.empty((p.batch, p.m, p.n) if x.ndim == 3 else (p.m, p.n), x.dtype)
     if p.epilogue == "bgrad":
         bias = xp.empty(p.m, x.dtype)
     a, b, d = y.data.ptr, x.data.ptr, out.data.ptr

@@ -9,6 +9,8 @@ wherever either is installed (`LUCID_CUBLASLT` names a library, `LUCID_CUBLASLT_
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Callable
 from ctypes import (
     POINTER,
     byref,
@@ -214,7 +216,7 @@ class Descriptor:
         held = ctype(value)
         self.library.call(f"{self.kind}SetAttribute", self.value, number, byref(held), ctypes.sizeof(held))
 
-    def __del__(self) -> None:
-        if self.value:
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.value and not ends():  # the library may be gone before its descriptors
             getattr(self.library.table, f"{self.kind}Destroy")(self.value)
             self.value = None

@@ -54,13 +54,14 @@ class Product(NamedTuple):
 class Provider:
     """One way to compute products.
 
-    supports(product): whether it can. run(spec, x, y, bias): the result; with epilogue "bgrad" a pair.
-    x: [m, k] or [batch, m, k], y likewise. Raises `Refused` when the library says no.
+    supports(product): whether it can. run(spec, x, y, bias, out): the result, in `out` unless None; with
+    epilogue "bgrad" a pair. x: [m, k] or [batch, m, k], y likewise. Raises `Refused` when the library says
+    no.
     """
 
     name: str
     supports: Callable[[Product], bool]
-    run: Callable[[Spec, Any, Any, Any], Any]
+    run: Callable[[Spec, Any, Any, Any, Any], Any]
 
 
 class Refused(RuntimeError):
@@ -231,40 +232,42 @@ def _make_spec(x: Any, y: Any, epilogue: str, name: str | None) -> Spec:
     return Spec(p, (lead_x, lead_y), steps, backend, choose(p, name))  # type: ignore[arg-type]
 
 
-def _run(spec: Spec, x: Any, y: Any, bias: Any = None) -> Any:
+def _run(spec: Spec, x: Any, y: Any, bias: Any = None, out: Any = None) -> Any:
     """The spec's result, None for an epilogue that its provider does not have."""
     if spec.provider.name == "cublas" and spec.product.epilogue:
         return None
     try:
-        return spec.provider.run(spec, x, y, bias)
+        return spec.provider.run(spec, x, y, bias, out)
     except Refused as error:
         warnings.warn(f"{error}; cublas computes this product from now on", RuntimeWarning, stacklevel=4)
         spec.provider = PROVIDERS["cublas"]
-        return _run(spec, x, y, bias)
+        return _run(spec, x, y, bias, out)
 
 
 # ---- products ----
 
 
-def matmul(x: Any, y: Any) -> Any:
-    """x @ y of arrays of one dtype on one CUDA device, with NumPy's rules for dimensions.
+def matmul(x: Any, y: Any, out: Any = None) -> Any:
+    """x @ y of arrays of one dtype on one CUDA device, with NumPy's rules for dimensions; in `out`, a
+    contiguous array of the result's shape and dtype that overlaps neither, unless None.
 
     16-bit floats are summed in float32 and rounded once.
     """
     nx, ny = x.ndim, y.ndim
     if nx > 2 and ny == 2 and x.size and y.size:
         # One product over all rows, not a batch of them.
-        rows = prod(x.shape[:-1])
-        return matmul(x.reshape(rows, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
+        rows, shape = prod(x.shape[:-1]), (*x.shape[:-1], y.shape[-1])
+        flat = None if out is None else out.reshape(rows, y.shape[-1])
+        return matmul(x.reshape(rows, x.shape[-1]), y, flat).reshape(shape)
     if nx < 2 or ny < 2 or _plain() or not x.size or not y.size:
-        return _by_cupy(x, y)
+        return _by_cupy(x, y, out)
     if nx == 2 and ny == 2:
-        return _run(_spec(x, y, ""), x, y)
-    found = _batched(x, y)
-    return _by_cupy(x, y) if found is None else found
+        return _run(_spec(x, y, ""), x, y, None, out)
+    found = _batched(x, y, out)
+    return _by_cupy(x, y, out) if found is None else found
 
 
-def _batched(x: Any, y: Any) -> Any:
+def _batched(x: Any, y: Any, out: Any) -> Any:
     """The product of batches, None where they do not fit together or in one stride each."""
     lead = x.shape[:-2]
     if lead != y.shape[:-2]:
@@ -278,7 +281,9 @@ def _batched(x: Any, y: Any) -> Any:
     spec = _spec(x3, y3, "")
     if spec.provider.name == "cublas":
         return None  # CuPy takes any number of dimensions itself
-    return _run(spec, x3, y3).reshape(*lead, x.shape[-2], y.shape[-1])
+    shape = (x.shape[-2], y.shape[-1])
+    flat = None if out is None else out.reshape(batch, *shape)
+    return _run(spec, x3, y3, None, flat).reshape(*lead, *shape)
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -344,18 +349,27 @@ def matmul_of(xp: Any) -> Callable[[Any, Any], Any]:
 # ---- cublas, as CuPy calls it ----
 
 
-def _by_cupy(x: Any, y: Any) -> Any:
+def _by_cupy(x: Any, y: Any, out: Any = None) -> Any:
     """CuPy's product.
 
     For two matrices of 16-bit floats it is cuBLAS's with sums in float32; batches, vectors and single numbers
     it would sum in 16 bits, or refuse bfloat16 (cupy 14, _core/_routines_linalg.pyx), so they go through
-    float32.
+    float32. One pair of a batch goes as matrices: CuPy copies transposed operands of a batch.
     """
     xp = backend_of(Device("cuda", x.data.device_id)).xp
+    if x.ndim == y.ndim == 3 and len(x) == len(y) == 1:
+        shape = (1, x.shape[1], y.shape[2])
+        return _by_cupy(x[0], y[0], None if out is None else out.reshape(shape[1:])).reshape(shape)
     low = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
     if low and (x.ndim != 2 or y.ndim != 2 or x.shape[0] == y.shape[1] == 1):
-        return xp.matmul(x.astype("float32"), y.astype("float32")).astype(x.dtype)
-    return xp.matmul(x, y)
+        found = xp.matmul(x.astype("float32"), y.astype("float32"))
+        if out is None:
+            return found.astype(x.dtype)
+        out[...] = found
+        return out
+    return xp.matmul(x, y) if out is None else xp.matmul(x, y, out=out)
 
 
-PROVIDERS["cublas"] = Provider("cublas", lambda p: not p.epilogue, lambda spec, x, y, bias: _by_cupy(x, y))
+PROVIDERS["cublas"] = Provider(
+    "cublas", lambda p: not p.epilogue, lambda spec, x, y, bias, out: _by_cupy(x, y, out)
+)

@@ -193,6 +193,15 @@ DATA = (
         wide=4,
     ),
     Kernel(
+        "softmax_backward_inplace",
+        "softmax.cu",
+        "softmax_backward_inplace",
+        "*g T[rows*cols], out T[rows*cols], rows i64, cols i32",
+        "3*rows*cols*s",
+        variants=_ROW_THREADS,
+        wide=4,
+    ),
+    Kernel(
         "log_softmax_backward",
         "softmax.cu",
         "log_softmax_backward",

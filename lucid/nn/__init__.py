@@ -32,6 +32,7 @@ from .activation import Softsign as Softsign
 from .activation import Tanh as Tanh
 from .activation import Tanhshrink as Tanhshrink
 from .activation import Threshold as Threshold
+from .adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from .attention import MultiheadAttention as MultiheadAttention
 from .container import ModuleDict as ModuleDict
 from .container import ModuleList as ModuleList
@@ -92,6 +93,7 @@ from .module import Module as Module
 from .norm import BatchNorm1d as BatchNorm1d
 from .norm import BatchNorm2d as BatchNorm2d
 from .norm import BatchNorm3d as BatchNorm3d
+from .norm import CrossMapLRN2d as CrossMapLRN2d
 from .norm import GroupNorm as GroupNorm
 from .norm import InstanceNorm1d as InstanceNorm1d
 from .norm import InstanceNorm2d as InstanceNorm2d
@@ -133,6 +135,8 @@ from .pooling import AdaptiveMaxPool3d as AdaptiveMaxPool3d
 from .pooling import AvgPool1d as AvgPool1d
 from .pooling import AvgPool2d as AvgPool2d
 from .pooling import AvgPool3d as AvgPool3d
+from .pooling import FractionalMaxPool2d as FractionalMaxPool2d
+from .pooling import FractionalMaxPool3d as FractionalMaxPool3d
 from .pooling import LPPool1d as LPPool1d
 from .pooling import LPPool2d as LPPool2d
 from .pooling import LPPool3d as LPPool3d
@@ -149,6 +153,7 @@ from .rnn import GRUCell as GRUCell
 from .rnn import LSTMCell as LSTMCell
 from .rnn import RNNBase as RNNBase
 from .rnn import RNNCell as RNNCell
+from .rnn import RNNCellBase as RNNCellBase
 from .sync_norm import SyncBatchNorm as SyncBatchNorm
 from .transformer import Transformer as Transformer
 from .transformer import TransformerDecoder as TransformerDecoder
@@ -163,3 +168,6 @@ from .upsampling import Unfold as Unfold
 from .upsampling import Upsample as Upsample
 from .upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from .upsampling import UpsamplingNearest2d as UpsamplingNearest2d
+
+# Last: PyTorch's inner paths, which lead to all of the above.
+from . import modules as modules  # isort: skip

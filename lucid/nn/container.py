@@ -344,6 +344,27 @@ class ParameterDict(Module):
         del self[key]
         return value
 
+    def popitem(self) -> tuple[str, Any]:
+        """The last (key, value), which is taken out."""
+        if not self._keys:
+            raise KeyError("ParameterDict: popitem of an empty dictionary")
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value under `key`, which is `default` from now on where there was none."""
+        if key not in self._keys:
+            self[key] = default
+        return self[key]
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A new dictionary with these keys and one value."""
+        return ParameterDict((k, default) for k in keys)
+
+    def copy(self) -> ParameterDict:
+        """A new dictionary of the same values."""
+        return ParameterDict(self.items())
+
     def clear(self) -> None:
         """Nothing; takes all values out."""
         for key in list(self._keys):

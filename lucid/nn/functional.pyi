@@ -38,9 +38,7 @@ from ..functional.dropout import dropout2d as dropout2d
 from ..functional.dropout import dropout3d as dropout3d
 from ..functional.dropout import feature_alpha_dropout as feature_alpha_dropout
 from ..functional.embedding import embedding as embedding
-from ..functional.embedding import embedding_bag as embedding_bag
 from ..functional.embedding import one_hot as one_hot
-from ..functional.interpolate import affine_grid as affine_grid
 from ..functional.interpolate import channel_shuffle as channel_shuffle
 from ..functional.interpolate import grid_sample as grid_sample
 from ..functional.interpolate import interpolate as interpolate
@@ -58,15 +56,12 @@ from ..functional.loss import gaussian_nll_loss as gaussian_nll_loss
 from ..functional.loss import huber_loss as huber_loss
 from ..functional.loss import kl_div as kl_div
 from ..functional.loss import mse_loss as mse_loss
-from ..functional.loss import multi_margin_loss as multi_margin_loss
-from ..functional.loss import multilabel_margin_loss as multilabel_margin_loss
 from ..functional.loss import nll_loss as nll_loss
 from ..functional.loss import smooth_l1_loss as smooth_l1_loss
 from ..functional.loss import triplet_margin_loss as triplet_margin_loss
 from ..functional.loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from ..functional.norm import batch_norm as batch_norm
 from ..functional.norm import group_norm as group_norm
-from ..functional.norm import gumbel_softmax as gumbel_softmax
 from ..functional.norm import instance_norm as instance_norm
 from ..functional.norm import layer_norm as layer_norm
 from ..functional.norm import local_response_norm as local_response_norm
@@ -100,6 +95,14 @@ from ..functional.pool import lp_pool3d as lp_pool3d
 from ..functional.pool import max_pool1d as max_pool1d
 from ..functional.pool import max_pool2d as max_pool2d
 from ..functional.pool import max_pool3d as max_pool3d
+from ..functional.pool_fractional import fractional_max_pool2d as fractional_max_pool2d
+from ..functional.pool_fractional import (
+    fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices,
+)
+from ..functional.pool_fractional import fractional_max_pool3d as fractional_max_pool3d
+from ..functional.pool_fractional import (
+    fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices,
+)
 from ..functional.products import bilinear as bilinear
 from ..functional.products import pdist as pdist
 
@@ -108,9 +111,12 @@ adaptive_max_pool2d = _functions.nn_functional_adaptive_max_pool2d
 adaptive_max_pool2d_with_indices = _functions.nn_functional_adaptive_max_pool2d_with_indices
 adaptive_max_pool3d = _functions.nn_functional_adaptive_max_pool3d
 adaptive_max_pool3d_with_indices = _functions.nn_functional_adaptive_max_pool3d_with_indices
+affine_grid = _functions.nn_functional_affine_grid
 celu_ = _functions.nn_functional_celu_
 cosine_embedding_loss = _functions.nn_functional_cosine_embedding_loss
 elu_ = _functions.nn_functional_elu_
+embedding_bag = _functions.nn_functional_embedding_bag
+gumbel_softmax = _functions.nn_functional_gumbel_softmax
 hardtanh_ = _functions.nn_functional_hardtanh_
 hinge_embedding_loss = _functions.nn_functional_hinge_embedding_loss
 l1_loss = _functions.nn_functional_l1_loss
@@ -121,6 +127,8 @@ max_pool3d_with_indices = _functions.nn_functional_max_pool3d_with_indices
 max_unpool1d = _functions.nn_functional_max_unpool1d
 max_unpool2d = _functions.nn_functional_max_unpool2d
 max_unpool3d = _functions.nn_functional_max_unpool3d
+multi_margin_loss = _functions.nn_functional_multi_margin_loss
+multilabel_margin_loss = _functions.nn_functional_multilabel_margin_loss
 multilabel_soft_margin_loss = _functions.nn_functional_multilabel_soft_margin_loss
 normalize = _functions.nn_functional_normalize
 poisson_nll_loss = _functions.nn_functional_poisson_nll_loss

@@ -41,7 +41,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 def _fill(t: Tensor, values: Any) -> Tensor:
     storage = t.storage
-    storage.array[...] = values
+    with storage.backend.guard():
+        storage.array[...] = values
     storage.version += 1
     return t
 
@@ -85,7 +86,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     special = backend.scipy("special")
     low, high = (0.5 * (1.0 + math.erf((v - mean) / (std * math.sqrt(2.0)))) for v in (a, b))
     u = generator_for(generator, backend).uniform(tensor.shape, 2 * low - 1, 2 * high - 1, "float64")
-    values = mean + std * math.sqrt(2.0) * special.erfinv(u)
+    with backend.guard():
+        values = mean + std * math.sqrt(2.0) * special.erfinv(u)
     return _fill(tensor, backend.xp.clip(values, a, b))
 
 
@@ -233,11 +235,12 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     backend = tensor.storage.backend
     rows = tensor.shape[0]
     flat = generator_for(generator, backend).normal((rows, tensor.numel() // rows), dtype="float64")
-    q, r = backend.xp.linalg.qr(flat.T if rows < flat.shape[1] else flat)
-    # The signs of R's diagonal make Q uniformly distributed (Mezzadri 2007, section 5).
-    q = q * backend.xp.sign(backend.xp.diag(r))
-    q = q.T if rows < flat.shape[1] else q
-    return _fill(tensor, gain * q.reshape(tensor.shape))
+    with backend.guard():
+        q, r = backend.xp.linalg.qr(flat.T if rows < flat.shape[1] else flat)
+        # The signs of R's diagonal make Q uniformly distributed (Mezzadri 2007, section 5).
+        q = q * backend.xp.sign(backend.xp.diag(r))
+        q = q.T if rows < flat.shape[1] else q
+        return _fill(tensor, gain * q.reshape(tensor.shape))
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
@@ -253,8 +256,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     draw = generator_for(generator, tensor.storage.backend)
     normal_(tensor, 0.0, std, generator)
     rows, cols = tensor.shape
-    for j in range(cols):
-        tensor.storage.array[draw.permutation(rows)[: math.ceil(sparsity * rows)], j] = 0
+    with tensor.storage.backend.guard():
+        for j in range(cols):
+            tensor.storage.array[draw.permutation(rows)[: math.ceil(sparsity * rows)], j] = 0
     return tensor
 
 

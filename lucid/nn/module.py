@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
 from ..autograd.hooks import HookTable, RemovableHandle
 from ..errors import DtypeError
+from ..storage.backend import backend_of
 from ..storage.device import Device
 from ..storage.dtype import as_dtype, is_differentiable, is_floating
-from ..tensor import Tensor
-from . import _hooks, _state
+from ..tensor import Tensor, _wrap
+from . import _hooks
+from ._state import StateMethods
 from .parameter import Buffer, Parameter, is_lazy
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ T = TypeVar("T")
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 
-class Module:
+class Module(StateMethods):
     """A layer or model: holds parameters, buffers and modules, which are registered as they are assigned.
 
     Subclasses call `super().__init__()` first and define `forward`.
@@ -98,6 +99,9 @@ class Module:
                                   "in the class")
 
     forward = _unimplemented
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: there is nothing to compile (see `lucid.compile`)."""
 
     # ---- hooks ----
 
@@ -340,39 +344,7 @@ class Module:
                                  f"(it has {', '.join(found) or 'none'})")
         return found[name]
 
-    # ---- state ----
-
-    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "",
-                   keep_vars: bool = False) -> Any:
-        """Dotted name -> tensor for all parameters and persistent buffers.
-
-        The tensors are detached but share memory with the module's.
-        """
-        if args:
-            given: tuple[Any, ...] = (destination, prefix, keep_vars)
-            destination, prefix, keep_vars = (*args, *given[len(args):])
-        destination = OrderedDict() if destination is None else destination
-        _state.collect(self, destination, prefix, keep_vars)
-        return destination
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True,
-                        assign: bool = False) -> _state.IncompatibleKeys:
-        """(missing_keys, unexpected_keys), after copying the tensors into parameters and buffers.
-
-        Everything is checked first: an error lists all keys that are missing or unexpected and all shapes
-        that differ, and leaves the module as it was. strict=False accepts missing and unexpected keys, not
-        other shapes. `assign` puts the given tensors in place of the old ones.
-        """
-        return _state.load(self, state_dict, strict, assign)
-
-    def get_extra_state(self) -> Any:
-        """What state_dict() stores besides tensors; define it with `set_extra_state`."""
-        raise NotImplementedError(f"{type(self).__name__}: defines no get_extra_state")
-
-    def set_extra_state(self, state: Any) -> None:
-        """Nothing; takes what `get_extra_state` gave."""
-        raise NotImplementedError(f"{type(self).__name__}: has no set_extra_state for the extra state in the "
-                                  "state_dict")
+    # ---- copies ----
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Module.__init__(self)
@@ -457,6 +429,13 @@ class Module:
         """The module itself on a CUDA device (the current one by default)."""
         target = Device("cuda") if device is None else Device(device)
         return self._apply(lambda t: t.to(target))
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """The module itself on a device, its values not set."""
+        def empty(t: Tensor) -> Tensor:
+            backend = backend_of(device)
+            return _wrap(backend.xp.empty(t.shape, t.dtype), backend)
+        return self._apply(empty, recurse)
 
     def share_memory(self) -> Self:
         """The module itself, its parameters and buffers moved to memory that other processes can share: see

@@ -78,7 +78,8 @@ class _BatchNorm(_NormBase):
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             counter = self.num_batches_tracked.storage
-            counter.array += 1
+            with counter.backend.guard():
+                counter.array += 1
             counter.version += 1
             if self.momentum is None:
                 # The cumulative average (reads the counter back from the device).
@@ -318,6 +319,25 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """LocalResponseNorm under the name that it had in Torch: the same for an odd `size`.
+
+    For an even one it sums over size - 1 channels, and divides by size as ever. (PyTorch's module of this
+    name never takes the first channel out of its running sum; this one does what its documentation says.)
+
+    >>> import lucid
+    >>> lucid.nn.CrossMapLRN2d(3)(lucid.ones(1, 4, 2, 2)).shape
+    (1, 4, 2, 2)
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)
+
+    def forward(self, input: Tensor) -> Tensor:
+        summed = self.size - 1 + self.size % 2
+        return F.local_response_norm(input, summed, self.alpha * summed / self.size, self.beta, self.k)
 
 
 class _LazyBatchNorm(LazyModuleMixin):

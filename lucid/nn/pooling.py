@@ -225,3 +225,29 @@ class MaxUnpool3d(_Unpool, function="max_unpool3d", kernel_size=REQUIRED, stride
     """
 
     nd = 3
+
+
+_FRACTIONAL: dict[str, Any] = {"kernel_size": REQUIRED, "output_size": None, "output_ratio": None,
+                               "return_indices": False, "_random_samples": None}
+
+
+class FractionalMaxPool2d(FunctionModule, function="fractional_max_pool2d", shown=(), **_FRACTIONAL):
+    """The maximum over windows at random places of [N, C, H, W]: `nn.functional.fractional_max_pool2d`.
+
+    Either output_size or output_ratio (in (0, 1)) is given, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.nn.FractionalMaxPool2d(2, output_ratio=0.5)(lucid.zeros(1, 3, 8, 8)).shape
+    (1, 3, 4, 4)
+    """
+
+
+class FractionalMaxPool3d(FunctionModule, function="fractional_max_pool3d", shown=(), **_FRACTIONAL):
+    """The maximum over windows at random places of [N, C, D, H, W]: `nn.functional.fractional_max_pool3d`.
+
+    Either output_size or output_ratio (in (0, 1)) is given, else ShapeError.
+
+    >>> import lucid
+    >>> lucid.nn.FractionalMaxPool3d(2, output_size=2)(lucid.zeros(1, 3, 8, 8, 8)).shape
+    (1, 3, 2, 2, 2)
+    """

@@ -99,8 +99,9 @@ class RNNBase(Module):
             # Longest first, as packed; the states are put in that order too.
             x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
             backend = x.storage.backend
-            steps = backend.xp.arange(x.shape[0])[:, None]
-            mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
+            with backend.guard():
+                steps = backend.xp.arange(x.shape[0])[:, None]
+                mask = _wrap((steps < backend.asarray(lengths.numpy())[None, :])[:, :, None], backend)
             single = False
         else:
             if input.ndim not in (2, 3):
@@ -111,6 +112,9 @@ class RNNBase(Module):
         if x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__}: expected {self.input_size} features, got shape "
                              f"{tuple(x.shape)}")
+        if not x.shape[0]:
+            raise ShapeError(f"{type(self).__name__}: expected at least one step, got shape "
+                             f"{tuple(input.shape)}")
         states = self._first_states(x, hx, single, None if packed is None else packed.sorted_indices)
         result, last = self._walk(x, states, mask)
         order = None if packed is None else packed.unsorted_indices
@@ -129,7 +133,10 @@ class RNNBase(Module):
         sizes = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.mode == "LSTM" else [])
         if hx is None:
             return [_wrap(backend.xp.zeros((rows, n, size), dtype=x.dtype), backend) for size in sizes]
-        given = list(hx) if self.mode == "LSTM" else [hx]
+        given = list(hx) if self.mode == "LSTM" and isinstance(hx, (tuple, list)) else [hx]
+        if len(given) != len(sizes) or not all(isinstance(h, Tensor) for h in given):
+            what = "a pair (h, c) of tensors" if self.mode == "LSTM" else "one tensor h"
+            raise ShapeError(f"{type(self).__name__}: the initial state is {what}, got {type(hx).__name__}")
         given = [h.unsqueeze(1) for h in given] if single else given
         for h, size in zip(given, sizes, strict=True):
             if h.shape != (rows, n, size):
@@ -265,7 +272,9 @@ def _lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return RECORDED.sigmoid(o) * RECORDED.tanh(c), c
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
+    """What the cells share: weights [gates * hidden_size, ...] and biases."""
+
     gates: ClassVar[int]
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
@@ -299,10 +308,12 @@ class _Cell(Module):
         return h
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        text = f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        kind = self.__dict__.get("nonlinearity", "tanh")
+        return text if kind == "tanh" else f"{text}, nonlinearity={kind}"
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of RNN: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid
@@ -325,7 +336,7 @@ class RNNCell(_Cell):
                                              + F.linear(h, self.weight_hh, self.bias_hh))
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of LSTM: [N, I], (h, c) -> (h, c), each [N, H]; zeros when absent.
 
     Raises ShapeError for inputs that do not fit.
@@ -339,12 +350,14 @@ class LSTMCell(_Cell):
     gates = 4
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if hx is not None and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
+            raise ShapeError(f"LSTMCell: the state is a pair (h, c) of tensors, got {type(hx).__name__}")
         h, c = (self._state(input, s) for s in (hx or (None, None)))
         return _lstm_step(F.linear(input, self.weight_ih, self.bias_ih)
                           + F.linear(h, self.weight_hh, self.bias_hh), c)
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of GRU: [N, I], [N, H] -> [N, H]; h is zeros when absent. Raises ShapeError for others.
 
     >>> import lucid

@@ -166,7 +166,7 @@ class TransformerEncoder(Module):
                  enable_nested_tensor: bool = True, mask_check: bool = True) -> None:
         super().__init__()
         self.layers, self.num_layers = _copies(encoder_layer, num_layers), num_layers
-        self.register_module("norm", norm)
+        self.norm = norm
 
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool | None = None) -> Tensor:
@@ -190,7 +190,7 @@ class TransformerDecoder(Module):
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         self.layers, self.num_layers = _copies(decoder_layer, num_layers), num_layers
-        self.register_module("norm", norm)
+        self.norm = norm
 
     def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
                 memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
@@ -243,6 +243,10 @@ class Transformer(Module):
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model or src.ndim != tgt.ndim:
             raise ShapeError(f"Transformer: src and tgt need d_model={self.d_model} features and as many "
                              f"dimensions, got shapes {tuple(src.shape)} and {tuple(tgt.shape)}")
+        batch = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise ShapeError(f"Transformer: src and tgt need one batch size (dimension {batch}), got shapes "
+                             f"{tuple(src.shape)} and {tuple(tgt.shape)}")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask,
                               is_causal=src_is_causal)
         return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,

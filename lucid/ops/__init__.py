@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 
 MODULES = (
-    *("arithmetic", "basic", "pointwise", "pointwise_binary", "trigonometry", "activation", "special"),
+    *("arithmetic", "basic", "pointwise", "pointwise_binary", "trigonometry", "activation"),
+    *("special", "polynomials"),
     *("reduce", "scan", "shape", "diagonal", "index", "scatter", "sort"),
-    *("linear", "linalg", "decompositions", "fft"),
+    *("linear", "linalg", "decompositions", "factors", "fft"),
     *("conv", "pool", "interpolate", "softmax", "norm", "loss", "ctc", "attention", "embedding", "rnn"),
     *("random", "cuda_kernels", "cuda_kernels_spatial", "cuda_conv", "cuda_products"),
 )

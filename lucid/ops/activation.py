@@ -113,7 +113,7 @@ prelu_kernel.grad(x=lambda F, g, x, weight: F.within(x, g, weight * g, 0.0, math
                   weight=lambda F, g, x: F.within(x, 0.0, x * g, 0.0, math.inf))
 
 
-@composite(method=True,
+@composite(method=True, amp="low",
     samples=[Sample((2, 3, 4), A((3,), low=0.1, high=0.5), avoid=(0.0,)),
              Sample((5,), A((1,), low=0.1, high=0.5), avoid=(0.0,))])
 def prelu(F, x, weight):
@@ -302,24 +302,42 @@ gelu.grad(x=_gelu_x)
 _TAIL = (-0.02914472, 0.14396617, -0.25570356, 0.15916273, -0.02310245, 0.10550507, 0.11983357, 0.13986178,
          0.13962141)
 _TAIL_SCALE, _TAIL_END = 0.35, 16.0    # e^(-16^2 / 2) is 0 in float32
+# The slope, 1/2 + sign(x) (1/2 - (tail - a phi)), has a difference in it: an absolute error is all that can
+# be had. These coefficients, from t^6 down, t = 1 / (1 + 0.28 a), are the minimax fit of the tail's absolute
+# error, 9e-9; computed in float32 the slope is right to 2.4e-7 (PyTorch's to 2.8e-7).
+SLOPE = (-0.10581053, 0.38988341, -0.23700886, 0.26892272, 0.06749164, 0.11652161)
+SLOPE_SCALE = 0.28
 _BLOCK = 1 << 16    # elements; with a quarter of it, numpy's calls make it 1.2 times as long
 
 
-def _tail(xp: Any, x: Any, a: Any, e: Any, t: Any, p: Any) -> None:
-    """Nothing; writes |x| (at most 16) to a, e^(-x^2 / 2) to e, and 1 - Phi(|x|) to p. t is scratch."""
-    xp.minimum(xp.abs(x, out=a), _TAIL_END, out=a)
+def _tail(xp: Any, x: Any, a: Any, e: Any, t: Any, p: Any, end: Any, scale: float, fit: Any) -> None:
+    """Nothing; writes |x| (at most 16) to a, e^(-x^2 / 2) to e, and the polynomial `fit` in 1 / (1 + scale a)
+    to p. t is scratch; end: an array of 16s, for NumPy is three times as fast with it as with a number.
+    """
+    xp.minimum(xp.abs(x, out=a), end, out=a)
     xp.exp(xp.multiply(xp.multiply(a, a, out=e), -0.5, out=e), out=e)
-    xp.reciprocal(xp.add(xp.multiply(a, _TAIL_SCALE, out=t), 1.0, out=t), out=t)
-    xp.multiply(t, _TAIL[0], out=p)
-    for c in _TAIL[1:]:
+    xp.divide(1.0, xp.add(xp.multiply(a, scale, out=t), 1.0, out=t), out=t)
+    xp.multiply(t, fit[0], out=p)
+    for c in fit[1:]:
         xp.multiply(xp.add(p, c, out=p), t, out=p)
-    xp.multiply(p, e, out=p)
+
+
+def with_sign(xp: Any, x: Any, sign: Any, out: Any) -> None:
+    """Nothing; writes x >= 0 with the sign of `sign` to `out` (which is neither). float32 or float64.
+
+    On the bits: a fourth of the time of NumPy's copysign.
+    """
+    bits = f"i{x.dtype.itemsize}"
+    o = out.view(bits)
+    xp.bitwise_and(sign.view(bits), xp.iinfo(bits).min, out=o)
+    xp.bitwise_or(o, x.view(bits), out=o)
 
 
 def _blocks(xp: Any, *arrays: Any) -> Any:
     """Rows of the arrays, flat, each with scratch of its size."""
     flat = [a.reshape(-1) for a in arrays]
-    scratch = xp.empty((4, min(_BLOCK, flat[0].size)), "float32")
+    scratch = xp.empty((5, min(_BLOCK, flat[0].size)), "float32")
+    scratch[4] = _TAIL_END
     for start in range(0, flat[0].size, _BLOCK):
         rows = [f[start:start + _BLOCK] for f in flat]
         yield rows, scratch[:, :rows[0].size]
@@ -329,8 +347,9 @@ def _gelu_cpu(xp: Any, x: Any, approximate: str = "none") -> Any:
     if approximate != "none" or x.dtype.name != "float32":
         return gelu.forward(xp, x, approximate)
     out = xp.empty(x.shape, "float32")
-    for (xs, ys), (a, e, t, p) in _blocks(xp, x, out):
-        _tail(xp, xs, a, e, t, p)
+    for (xs, ys), (a, e, t, p, end) in _blocks(xp, x, out):
+        _tail(xp, xs, a, e, t, p, end, _TAIL_SCALE, _TAIL)
+        xp.multiply(p, e, out=p)
         # x Phi(x) = max(x, 0) - |x| (1 - Phi(|x|)), on both sides of 0.
         xp.subtract(xp.maximum(xs, 0.0, out=ys), xp.multiply(p, a, out=p), out=ys)
     return out
@@ -341,12 +360,12 @@ def _gelu_cpu_x(F: Any, g: Any, x: Any, approximate: str) -> Any:
         return _gelu_x(F, g, x, approximate)
     xp = F.backend.xp
     out = xp.empty(x.shape, "float32")
-    for (xs, gs, ys), (a, e, t, p) in _blocks(xp, x, g, out):
-        _tail(xp, xs, a, e, t, p)
+    for (xs, gs, ys), (a, e, t, p, end) in _blocks(xp, x, g, out):
+        _tail(xp, xs, a, e, t, p, end, SLOPE_SCALE, SLOPE)
         # Phi(x) + x phi(x) = 1/2 + sign(x) (1/2 - (1 - Phi(|x|)) + |x| phi(x)).
-        xp.multiply(xp.multiply(e, a, out=e), 0.5 * _SQRT_2_OVER_PI, out=e)
-        xp.copysign(xp.add(xp.subtract(0.5, p, out=p), e, out=p), xs, out=p)
-        xp.multiply(xp.add(p, 0.5, out=p), gs, out=ys)
+        xp.multiply(xp.subtract(xp.multiply(a, 0.5 * _SQRT_2_OVER_PI, out=a), p, out=p), e, out=p)
+        with_sign(xp, xp.add(p, 0.5, out=p), xs, t)
+        xp.multiply(xp.add(t, 0.5, out=t), gs, out=ys)
     return out
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np  # for the CPU paths alone
 
 from ..errors import ShapeError
 from ..kernel.products import matmul_of
+from .common import is_low
 from .pointwise import wide
 from .registry import A, Sample, op
 from .softmax import cast_like, require_floating
@@ -78,8 +82,8 @@ def attention(xp, q, k, v, mask=None, is_causal: bool = False, scale: float = 1.
         mask = causal_mask.forward(xp, q, k)
     if mask is not None:
         # Added, not selected: a mask is mostly smaller than the scores, and NumPy's `where` is slow.
-        added = (xp.where(mask, 0.0, -xp.inf) if mask.dtype.kind == "b" else mask).astype(s.dtype)
-        s = s + added
+        added = (xp.where(mask, 0.0, -xp.inf) if mask.dtype.kind == "b" else mask).astype(s.dtype, copy=False)
+        s = xp.add(s, added, out=s if added.ndim <= s.ndim and _within(added.shape, s.shape) else None)
     p = _normalize_(xp, s)
     return matmul_of(xp)(p, v).astype(dtype, copy=False), p.astype(dtype, copy=False)
 
@@ -106,9 +110,90 @@ def _attention_grads(F, g, q, k, v, mask, is_causal, scale, needs):
     return _from_probabilities(F, g, q, k, v, p, mask, scale, needs)
 
 
-def _attention_grads_saved(F, g, q, k, v, mask, scale, aux, needs):
-    return _from_probabilities(F, g, q, k, v, aux, mask, scale, needs)
-
-
 attention.grads(("q", "k", "v", "mask"), _attention_grads)
-attention.accelerate("cpu", None, {("q", "k", "v", "mask"): _attention_grads_saved})
+
+
+# ---- on arrays: from the saved probabilities, with one matrix of scores' size at most ----
+
+
+def _within(shape: Any, other: Any) -> bool:
+    # Whether an array of `shape` broadcasts to `other`; as many dimensions or fewer.
+    return all(m in (1, n) for m, n in zip(shape[::-1], other[::-1], strict=False))
+
+
+def grads_in_place(F, g, q, k, v, p, mask, scale, needs, slope_):
+    """The gradients of q, k, v and mask; p: the saved probabilities.
+
+    slope_(dp, p): writes p (dp - sum(p dp)) to dp, the one matrix of the scores' size that is made here.
+    """
+    dq = dk = dv = dmask = None
+    if needs[2]:
+        dv = F.sum_to(F.matmul(F.transpose(p, -2, -1), g), v.shape)
+    if needs[0] or needs[1] or needs[3]:
+        ds = F.matmul(g, F.transpose(v, -2, -1))
+        if ds.shape != p.shape:  # v has leading dimensions of its own
+            ds = F.sum_to(ds, p.shape)
+        slope_(ds, p)
+        if needs[3]:
+            dmask = cast_like(F, F.sum_to(ds, mask.shape), mask)
+        if needs[0]:
+            dq = cast_like(F, F.sum_to(F.matmul(ds, k), q.shape), g)
+            dq *= scale
+        if needs[1]:
+            dk = cast_like(F, F.sum_to(F.matmul(F.transpose(ds, -2, -1), q), k.shape), g)
+            dk *= scale
+    return dq, dk, dv, dmask
+
+
+_BLOCK = 1 << 18    # elements of the scores of as many heads as are computed at a time
+_SMALL = 1 << 12    # elements of one head's scores below which one product for all heads is worth copies
+
+
+def _slope_cpu(ds: Any, p: Any) -> None:
+    ds -= np.vecdot(ds, p)[..., None]
+    ds *= p
+
+
+def _attention_grads_cpu(F, g, q, k, v, mask, scale, aux, needs):
+    heads, one = g.shape[:-2], math.prod(aux.shape[-2:])
+    alike = all(a.shape[:-2] == heads for a in (q, k, v, aux))
+    if is_low(g.dtype) or needs[3] or not g.size or not one or not alike:
+        gw, qw, kw, vw, p = map(wide, (g, q, k, v, aux))
+        found = grads_in_place(F, gw, qw, kw, vw, p, mask, scale, needs, _slope_cpu)
+        return tuple(r if r is None or i == 3 else cast_like(F, r, g) for i, r in enumerate(found))
+    dq, dk, dv = (
+        np.empty(a.shape, g.dtype) if need else None for a, need in zip((q, k, v), needs, strict=False)
+    )
+    # The scores of a few heads at a time, in cache: no matrix of all heads is made.
+    ready = all(a.flags.c_contiguous for a in (g, q, k, v))
+    if one < _SMALL or ready or not heads:
+        whole = [None if a is None else a.reshape(-1, *a.shape[-2:]) for a in (g, q, k, v, aux, dq, dk, dv)]
+        _by_heads(scale, *whole)
+    else:  # heads that lie apart: their matrices are taken as they are, without a copy of all
+        for i in np.ndindex(*heads[:-1]):
+            _by_heads(scale, *(None if a is None else a[i] for a in (g, q, k, v, aux, dq, dk, dv)))
+    return dq, dk, dv, None
+
+
+def _by_heads(scale: float, g: Any, q: Any, k: Any, v: Any, p: Any, dq: Any, dk: Any, dv: Any) -> None:
+    """Nothing; writes the gradients of [heads, rows, columns] to those of dq, dk, dv that are not None."""
+    step = max(1, min(len(p), _BLOCK // math.prod(p.shape[1:])))
+    scratch = None if dq is dk is None else np.empty((step, *p.shape[1:]), g.dtype)
+    for i in range(0, len(p), step):
+        at = slice(i, i + step)
+        if dv is not None:
+            np.matmul(p[at].swapaxes(-1, -2), g[at], out=dv[at])
+        if scratch is None:
+            continue
+        ds = np.matmul(g[at], v[at].swapaxes(-1, -2), out=scratch[:len(p[at])])
+        _slope_cpu(ds, p[at])
+        if dq is not None:
+            np.matmul(ds, k[at], out=dq[at])
+        if dk is not None:
+            np.matmul(ds.swapaxes(-1, -2), q[at], out=dk[at])
+    for d in (dq, dk):
+        if d is not None:
+            d *= g.dtype.type(scale)
+
+
+attention.accelerate("cpu", None, {("q", "k", "v", "mask"): _attention_grads_cpu})

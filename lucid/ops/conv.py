@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import DtypeError, ShapeError
 from ..kernel.products import matmul_of
 from .common import Shape, is_low
 from .registry import Sample, op
@@ -120,25 +120,29 @@ class _Columns:
         for start in range(0, self.samples, self.block):
             stop = min(start + self.block, self.samples)
             part = self.view[(slice(None),) * axis + (slice(start, stop),)]
-            columns = self.xp.ascontiguousarray(part).reshape(self.groups, self.depth, -1)
+            width = prod(part.shape[axis - 1 :])
+            columns = self.xp.ascontiguousarray(part).reshape(self.groups, self.depth, width)
             row = (stop - start) * self.inner
             starts = [i * self.dilation * row for i in range(self.first)]
             yield slice(start, stop), [columns[..., i : i + self.count * row] for i in starts]
 
     def split(self, weight: Any) -> list[Any]:
         """`weight` [out, in / groups, *kernel] as one matrix [groups, out / groups, depth] per kernel row."""
-        w = weight.reshape(self.groups, weight.shape[0] // self.groups, weight.shape[1], self.first, -1)
+        cells = prod(weight.shape[2:]) // self.first
+        w = weight.reshape(self.groups, weight.shape[0] // self.groups, weight.shape[1], self.first, cells)
         shape = (self.groups, w.shape[1], self.depth)
         return [self.xp.ascontiguousarray(w[:, :, :, i]).reshape(shape) for i in range(self.first)]
 
     def join(self, rows: list[Any], shape: Shape) -> Any:
         """The inverse of `split`."""
-        parts = [r.reshape(self.groups, -1, shape[1], prod(shape[2:]) // self.first) for r in rows]
+        each = (self.groups, shape[0] // self.groups, shape[1], prod(shape[2:]) // self.first)
+        parts = [r.reshape(each) for r in rows]
         return self.xp.stack(parts, 3).reshape(shape)
 
     def gather(self, y: Any) -> Any:
         """Samples [b, groups, channels, count, inner] as a matrix [groups, channels, columns]."""
-        return self.xp.ascontiguousarray(y.transpose(1, 2, 3, 0, 4)).reshape(*y.shape[1:3], -1)
+        matrix = (*y.shape[1:3], y.shape[0] * prod(y.shape[3:]))
+        return self.xp.ascontiguousarray(y.transpose(1, 2, 3, 0, 4)).reshape(matrix)
 
 
 def _correlate(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, groups: int) -> Any:
@@ -170,8 +174,8 @@ def _add_columns(
     """
     batch, channels, *count = x.shape
     kernel = weight.shape[2:]
-    w = weight.reshape(groups, channels // groups, -1).swapaxes(1, 2)
-    flat = x.reshape(batch, groups, channels // groups, -1)
+    w = weight.reshape(groups, channels // groups, prod(weight.shape[1:])).swapaxes(1, 2)
+    flat = x.reshape(batch, groups, channels // groups, prod(count))
     out = xp.zeros((batch, groups * weight.shape[1], *size), x.dtype)
     sample = w.shape[0] * w.shape[1] * flat.shape[-1] * x.itemsize
     block = max(1, _BLOCK_BYTES.get(xp.__name__, _GPU_BLOCK_BYTES) // max(sample, 1))
@@ -220,6 +224,12 @@ def _check(
             f"{name}: expected an input of {expected} channels ({formula}), got {x.shape[1]} in input "
             f"{x.shape} with weight "
             f"{weight.shape}; channels stand in dimension 1"
+        )
+    if x.dtype != weight.dtype or (bias is not None and bias.dtype != weight.dtype):
+        raise DtypeError(
+            f"{name}: expected one dtype, got input {x.dtype.name}, weight {weight.dtype.name}"
+            + ("" if bias is None else f" and bias {bias.dtype.name}")
+            + "; convert one of them, or use autocast"
         )
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and bias.shape != (channels,):
@@ -276,7 +286,6 @@ def _conv_reference(
 
 @op(
     amp="low",
-    dtype="promote",
     public=False,
     reference=_conv_reference,
     samples=[
@@ -333,7 +342,6 @@ def transposed_size(count: Shape, kernel: Shape, stride: Shape, padding: Pairs, 
 
 @op(
     amp="low",
-    dtype="promote",
     public=False,
     samples=[
         Sample((2, 4, 5), (4, 3, 3), (3,), (2,), ((1, 0),), (2,), 1),

@@ -1,4 +1,4 @@
-"""CUDA paths of convolutions: columns by kernel, products by cuBLAS; see cuda_kernels.py.
+"""CUDA paths of convolutions: columns by kernel, products by `kernel.products`; see cuda_kernels.py.
 
 The columns of up to 256 MB of samples are one matrix [depth, samples * cells] for one product, at a time.
 Without groups the products are of two matrices, transposed or not, which cuBLAS takes as they lie and in 16
@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from ..kernel import calls_spatial as calls
+from ..kernel import products
 from ..kernel.launch import accumulator
 from .common import Shape, is_low
 from .conv import _GPU_BLOCK_BYTES, Pairs, _check, transposed_size, window_count
@@ -57,15 +58,11 @@ class _Settings:
 def _product(launch: Any, a: Any, b: Any, shape: Shape) -> Any:
     """The products of two stacks of matrices [groups, n, k] and [groups, k, m], as an array of `shape`.
 
-    Of one pair as matrices: CuPy copies transposed operands of a stack, and has no stacks of 16-bit floats.
     Written into an array of that shape: a view would be copied where it becomes a leaf's gradient.
     """
     out = launch.empty(shape, a.dtype)
-    if a.ndim == b.ndim == 3 and a.shape[0] == 1:
-        launch.xp.matmul(a[0], b[0], out=out.reshape(a.shape[1], -1))
-    else:
-        stack = a.shape[:-2] if a.ndim > b.ndim else b.shape[:-2]
-        launch.xp.matmul(a, b, out=out.reshape(*stack, a.shape[-2], b.shape[-1]))
+    stack = a.shape[:-2] if a.ndim > b.ndim else b.shape[:-2]
+    products.matmul(a, b, out.reshape(*stack, a.shape[-2], b.shape[-1]))
     return out
 
 

@@ -22,6 +22,7 @@ from ..storage import deferred
 from ..storage.backend import backend_of
 from ..storage.device import Device
 from ..storage.dtype import as_dtype
+from .attention import grads_in_place
 from .bounds import waits_not
 from .loss import check_reduction
 from .registry import OPS
@@ -213,6 +214,21 @@ for _name in ("softmax", "log_softmax"):
     OPS[_name].accelerate("cuda", _forward, {"x": _gradient})
 
 
+def _slope_in_place(ds: Any, p: Any) -> None:
+    solid = p if p.flags.c_contiguous else p.copy()
+    fits = 0 < p.shape[-1] <= _MOST_COLUMNS
+    if not fits or attempt(calls.softmax_backward_inplace, launch_for(ds, solid), ds, solid) is None:
+        ds -= (ds * p).sum(-1, keepdims=True)
+        ds *= p
+
+
+def _attention_grads(F, g, q, k, v, mask, scale, aux, needs):
+    return grads_in_place(F, g, q, k, v, aux, mask, scale, needs, _slope_in_place)
+
+
+OPS["attention"].accelerate("cuda", None, {("q", "k", "v", "mask"): _attention_grads})
+
+
 def _cross_entropy(xp, x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     """(loss, saved): as the generic op, but `saved` is what the backward kernel reads, not softmax(x)."""
     fits = (
@@ -318,6 +334,45 @@ def _rms_norm(xp, x, normalized_shape, weight=None, eps=1e-6):
     return OPS["rms_norm"].forward(xp, x, normalized_shape, weight, eps) if found is None else found
 
 
+def norm_kernel(
+    name: str,
+    F: Any,
+    g: Any,
+    x: Any,
+    normalized_shape: Any,
+    weight: Any,
+    mean: Any,
+    rstd: Any,
+    needs: Any,
+    join: Any = None,
+) -> Any:
+    """The gradients of "layer_norm" or "rms_norm" by its kernel, `join` added to that of x; None where the
+    arrays do not fit.
+    """
+    cols, solid = prod(normalized_shape), _solid(g)
+    mean, rstd = (None if v is None else v.reshape(-1) for v in (mean, rstd))
+    if not 0 < cols <= _MOST_COLUMNS:
+        return None
+    grads = attempt(
+        calls.norm_backward,
+        launch_for(solid, x, weight, join),
+        name,
+        solid,
+        x,
+        weight,
+        mean,
+        rstd,
+        cols,
+        (*needs, False)[:3],
+        join,
+    )
+    # A view would be copied where it becomes a leaf's gradient.
+    return grads and tuple(
+        v if v is None or i == 0 or len(normalized_shape) == 1 else v.reshape(normalized_shape)
+        for i, v in enumerate(grads[: len(needs)])
+    )
+
+
 def _norm_grads(
     name: str,
     F: Any,
@@ -330,29 +385,10 @@ def _norm_grads(
     eps: float,
     needs: Any,
 ) -> Any:
-    cols, solid = prod(normalized_shape), _solid(g)
-    mean, rstd = (None if v is None else v.reshape(-1) for v in (mean, rstd))
-    grads = None
-    if 0 < cols <= _MOST_COLUMNS:
-        grads = attempt(
-            calls.norm_backward,
-            launch_for(solid, x, weight),
-            name,
-            solid,
-            x,
-            weight,
-            mean,
-            rstd,
-            cols,
-            (*needs, False)[:3],
-        )
+    grads = norm_kernel(name, F, g, x, normalized_shape, weight, mean, rstd, needs)
     if grads is None:
         return OPS[name].formulas["x"].function(F, g, x, normalized_shape, weight, eps, needs)
-    # A view would be copied where it becomes a leaf's gradient.
-    return tuple(
-        v if v is None or i == 0 or len(normalized_shape) == 1 else v.reshape(normalized_shape)
-        for i, v in enumerate(grads[: len(needs)])
-    )
+    return grads
 
 
 def _layer_norm_grads(F, g, x, normalized_shape, weight, eps, mean, rstd, needs):

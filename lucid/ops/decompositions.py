@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from ..errors import IndexRangeError, LucidError, ShapeError
+from .bounds import in_range
 from .common import scipy_linalg
 from .linalg import REAL_SQUARE as _SQUARE
 from .linalg import H, attempt, broadcast_shapes, check_matrix, hermitian, triangular
@@ -38,7 +39,7 @@ def _half(xp: Any, x: Any) -> Any:
 def cholesky_lower(xp, x):
     """The lower triangular L with L L^H = (x + x^H) / 2.
 
-    x: [..., n, n]. Raises LucidError for a matrix that is not positive definite, with its batch index.
+    x: [..., n, n]. Raises LinAlgError for a matrix that is not positive definite, with its batch index.
     """
     check_matrix("linalg.cholesky", x)
     return attempt(
@@ -379,12 +380,16 @@ def pivots_to_order(xp, pivots, m: int):
             f"lu_solve: expected integer pivots [..., k] with k at most the {m} rows, got "
             f"{pivots.dtype.name} {tuple(pivots.shape)}"
         )
-    if bool(((pivots < 1) | (pivots > m)).any()):  # a check: reads the device
-        raise IndexRangeError(
-            f"lu_solve: pivots must lie in [1, {m}], got {int(pivots.min())} to {int(pivots.max())}; pass "
-            "those of lu_factor"
-        )
-    return _permutation(xp, pivots.astype("int64") - 1, m)
+    pivots = in_range(
+        xp,
+        pivots.astype("int64"),
+        1,
+        m + 1,
+        lambda bad: IndexRangeError(
+            f"lu_solve: pivots must lie in [1, {m}], got {bad}; pass those of lu_factor"
+        ),
+    )
+    return _permutation(xp, pivots - 1, m)
 
 
 def _lu_x(F, g, lu, order):

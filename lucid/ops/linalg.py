@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-from ..errors import DtypeError, LucidError, ShapeError
+from ..errors import DtypeError, LinAlgError, ShapeError
 from ..kernel.products import matmul_of
 from .common import Shape, scipy_linalg
 from .registry import A, Sample, op
@@ -69,7 +69,7 @@ def attempt(name: str, trouble: str, xp: Any, run: Callable[..., Any], *arrays: 
         except (xp.linalg.LinAlgError, IndexError):
             pass
         where = f" (batch index {index})" if index else ""
-        raise LucidError(f"{name}: the input{where} {trouble}") from None
+        raise LinAlgError(f"{name}: the input{where} {trouble}") from None
     return out
 
 
@@ -85,8 +85,8 @@ _SQUARES = [Sample(REAL_SQUARE, complex=True), Sample(_BATCH), Sample((2, 2), co
 def inverse(xp, x):
     """The inverse of each matrix.
 
-    x: [..., n, n], floating or complex. Raises ShapeError or DtypeError for others, LucidError for a singular
-    matrix, with its batch index.
+    x: [..., n, n], floating or complex. Raises ShapeError or DtypeError for others, LinAlgError for a
+    singular matrix, with its batch index.
 
     >>> import lucid
     >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -120,7 +120,7 @@ inverse.grad(x=_inverse_x)
 def solve_matrix(xp, x, y):
     """x^-1 y.
 
-    x: [..., n, n]; y: [..., n, k]; leading dimensions broadcast. Raises LucidError for a singular matrix,
+    x: [..., n, n]; y: [..., n, k]; leading dimensions broadcast. Raises LinAlgError for a singular matrix,
     with its batch index.
     """
     check_matrix("linalg.solve", x)
@@ -184,7 +184,7 @@ def triangular(xp, x, y, upper: bool, unit: bool = False):
     if x.ndim == 2 and y.ndim == 2 and y.size:
         diagonal = x.diagonal()
         if not unit and not bool((diagonal != 0).all()):  # a check: reads the device
-            raise LucidError(f"linalg.solve_triangular: the input {_SINGULAR}")
+            raise LinAlgError(f"linalg.solve_triangular: the input {_SINGULAR}")
         return scipy_linalg(xp).solve_triangular(
             x, y, lower=not upper, unit_diagonal=unit, check_finite=False
         )

@@ -123,7 +123,6 @@ def ger(F, x, vec2):
 
 @composite(
     method=True,
-    amp="low",
     samples=[Sample((2, 3), (4, 3)), Sample((3,), (3,)), Sample((2, 2, 3), (2, 3))],
     reference="numpy:inner",
 )
@@ -228,7 +227,7 @@ def addbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
 
 
 @composite(
-    method=True,
+    method=True, amp="low",
     samples=[Sample((3, 4), (3,), (4,), beta=0.5, alpha=2.0)],
     reference=lambda x, a, b, beta=1, alpha=1: beta * x + alpha * a[:, None] * b,
 )
@@ -272,7 +271,6 @@ def baddbmm(F, x, batch1, batch2, *, beta: float = 1, alpha: float = 1):
 
 @composite(
     public=False,
-    amp="low",
     samples=[Sample((2, 3, 4), (4, 3, 2), ((1, 2), (1, 0))), Sample((2, 3), (4,), ((), ()))],
     reference=lambda x, y, dims: __import__("numpy").tensordot(x, y, dims),
 )
@@ -438,7 +436,6 @@ def _einsum_reference(*arrays: Any, equation: str) -> Any:
 
 @composite(
     public=False,
-    amp="low",
     reference=_einsum_reference,
     samples=[
         Sample((2, 3), (3, 4), equation="ij,jk->ik"),
@@ -501,7 +498,7 @@ cross_product.grad(
 
 @composite(
     public=False,
-    amp="low",
+    amp="promote",
     samples=[Sample((2, 3), (2, 4), (5, 3, 4), (5,))],
     reference=lambda x1, x2, w, b: __import__("numpy").einsum("bi,oij,bj->bo", x1, w, x2) + b,
 )

@@ -97,6 +97,11 @@ def _total(xp: Any, t: Any, w: Any) -> Any:
     return xp.full((), t.size, t.dtype) if w is None else xp.asarray(w.sum(), dtype=t.dtype)
 
 
+def divisor(total: Any) -> Any:
+    """What gradients are divided by: `total`; 1 where no target counts, so that they are 0 and not nan."""
+    return total + (total == 0)
+
+
 @op(public=False, samples=[Sample((4, 3), A((4,), dtype="int64", low=0, high=3), None)])
 def class_coefficients(xp, x, target, weight=None, name: str = "cross_entropy", ignore_index: int = -100,
                        reduction: str = "mean", label_smoothing: float = 0.0):
@@ -117,7 +122,7 @@ def class_coefficients(xp, x, target, weight=None, name: str = "cross_entropy", 
     rows, cols = xp.arange(n)[:, None], xp.arange(m)[None, :]
     c[rows, t, cols] += (1.0 - label_smoothing) * (1.0 if w is None else w)
     if reduction == "mean":
-        c /= _total(xp, c[:, 0], w)
+        c /= divisor(_total(xp, c[:, 0], w))
     return c.reshape(x.shape)
 
 
@@ -252,7 +257,7 @@ def _cross_entropy_x_cpu(F, g, p, target, weight, ignore_index, reduction, label
     _, t, w = _as_classes(np, "cross_entropy", p, target, weight, ignore_index)
     t, scale = t[:, 0], g if w is None else w[:, 0] * g
     if reduction == "mean":
-        scale = scale / w.sum()
+        scale = scale / divisor(w.sum())
     dx = p * scale[:, None]
     dx[np.arange(len(t)), t] -= scale
     return dx

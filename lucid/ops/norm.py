@@ -14,7 +14,7 @@ import numpy as np  # for the CPU paths alone
 from ..errors import ShapeError
 from .common import is_low
 from .pointwise import wide
-from .registry import A, Op, Sample, composite, op
+from .registry import A, Sample, composite, op
 from .softmax import cast_like, require_floating, row_blocks
 
 Shape = tuple[int, ...]
@@ -302,7 +302,8 @@ def _layer_norm_cpu(xp, x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def _layer_norm_grads_cpu(F, g, x, normalized_shape, weight, eps, mean, rstd, needs):
-    return _row_grads(layer_norm, F, g, x, normalized_shape, weight, eps, mean, rstd, needs)
+    found = row_grads("layer_norm", F, g, x, normalized_shape, weight, mean, rstd, needs)
+    return _layer_norm_grads(F, g, x, normalized_shape, weight, eps, needs) if found is None else found
 
 
 def _rms_norm_cpu(xp, x, normalized_shape, weight=None, eps=1e-6):
@@ -327,20 +328,24 @@ def _rms_norm_cpu(xp, x, normalized_shape, weight=None, eps=1e-6):
 
 
 def _rms_norm_grads_cpu(F, g, x, normalized_shape, weight, eps, rstd, needs):
-    return _row_grads(rms_norm, F, g, x, normalized_shape, weight, eps, None, rstd, needs)
+    found = row_grads("rms_norm", F, g, x, normalized_shape, weight, None, rstd, needs)
+    return _rms_norm_grads(F, g, x, normalized_shape, weight, eps, needs) if found is None else found
 
 
-def _row_grads(op_: Op, F: Any, g: Any, x: Any, normalized_shape: Shape, weight: Any, eps: float, mean: Any,
-               rstd: Any, needs: Any) -> Any:
-    # One pass over blocks for all gradients; mean None means rms norm.
+def row_grads(name: str, F: Any, g: Any, x: Any, normalized_shape: Shape, weight: Any, mean: Any, rstd: Any,
+              needs: Any, join: Any = None) -> Any:
+    """The gradients of layer_norm or rms_norm (mean None) on the CPU, `join` (of x's shape) added to that of
+    x, in one pass over blocks; None where the arrays do not fit.
+    """
     rows = _rows(x, len(normalized_shape))
     if rows is None or g.dtype != x.dtype or (weight is not None and weight.dtype != x.dtype):
-        return op_.formulas["x"].function(F, g, x, normalized_shape, weight, eps, needs)
+        return None
     n, c = rows.shape
     gs = np.ascontiguousarray(g).reshape(n, c)
     rstd, mean = rstd.reshape(n, 1), None if mean is None else mean.reshape(n, 1)
     w = None if weight is None else weight.reshape(c)
     dx = np.empty_like(rows) if needs[0] else None
+    joined = None if join is None else join.reshape(n, c)
     dweight, dbias = np.zeros(c, x.dtype), np.zeros(c, x.dtype)
     w1 = np.ones(c, x.dtype) if w is None else w
     for block in row_blocks(n, c):
@@ -363,6 +368,8 @@ def _row_grads(op_: Op, F: Any, g: Any, x: Any, normalized_shape: Shape, weight:
         if mean is not None:
             o -= (gb @ w1)[:, None] / c
         o *= r
+        if joined is not None:
+            o += joined[block]
     shaped = (None if dx is None else dx.reshape(x.shape),
               dweight.reshape(normalized_shape) if needs[1] else None)
     return shaped if mean is None else (*shaped, dbias.reshape(normalized_shape) if needs[2] else None)

@@ -189,22 +189,22 @@ class Op:
     def raw(self, backend: Backend) -> Callable[..., Any]:
         """The op as a function on the raw arrays of one device."""
         if self.composite:
-            return _bind(self.forward, backend.F, self.name)
+            return bind(self.forward, backend.F, self.name)
         forward = self.accelerated.get(backend.name, (None,))[0]
         if forward is not None:
-            return _bind(forward, backend.xp, self.name)
+            return bind(forward, backend.bare, self.name)
         if self.ufunc is not None:
-            return getattr(backend.xp, self.ufunc)
-        return _bind(self.forward, backend.xp, self.name)
+            return getattr(backend.bare, self.ufunc)
+        return bind(self.forward, backend.bare, self.name)
 
 
-def _bind(function: Callable[..., Any], first: Any, name: str) -> Callable[..., Any]:
-    # A closure with *args costs 160 ns a call; a generated one of the same arity costs 40
-    # (bench_overhead: raw call).
-    parameters = list(inspect.signature(function).parameters.values())[1:]
+def signature_source(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:
+    """The parameters of `function` after its first as source: (their declaration, the arguments that hand
+    them on, the defaults that the declaration names).
+    """
     declared, passed, keyword_only = [], [], False
     defaults = {}
-    for p in parameters:
+    for p in list(inspect.signature(function).parameters.values())[1:]:
         if p.kind is p.VAR_POSITIONAL:
             declared.append(f"*{p.name}")
             passed.append(f"*{p.name}")
@@ -219,7 +219,15 @@ def _bind(function: Callable[..., Any], first: Any, name: str) -> Callable[..., 
             defaults[f"_d_{p.name}"] = p.default
             declared.append(f"{p.name}=_d_{p.name}")
         passed.append(f"{p.name}={p.name}" if keyword_only else p.name)
-    source = f"def {name}({', '.join(declared)}):\n    return _function(_first, {', '.join(passed)})\n"
+    return ", ".join(declared), ", ".join(passed), defaults
+
+
+def bind(function: Callable[..., Any], first: Any, name: str) -> Callable[..., Any]:
+    """The function with its first argument given."""
+    # A closure with *args costs 160 ns a call; a generated one of the same arity costs 40
+    # (bench_overhead: raw call).
+    declared, passed, defaults = signature_source(function)
+    source = f"def {name}({declared}):\n    return _function(_first, {passed})\n"
     scope = {"_function": function, "_first": first, **defaults}
     exec(compile(source, f"<lucid raw {name}>", "exec"), scope)
     return scope[name]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..autograd.hooks import HookTable, RemovableHandle
 from ..autograd.mode import enable_grad
+from ..autograd.transfer import moved
 from ..errors import CheckpointError, DtypeError, GradError, LucidError, ShapeError
 from ..storage.backend import Backend
 from ..storage.dtype import float32, is_differentiable
@@ -248,8 +249,9 @@ class Optimizer:
                 source, target = value.storage.backend, param.storage.backend
                 array = value.storage.array
                 if source is not target:
-                    array = target.from_numpy(source.to_numpy(array))
-                result[key] = _wrap(array.astype(state_dtype(param), "C", copy=True), target)
+                    array = moved(array, source, target)
+                with target.guard():
+                    result[key] = _wrap(array.astype(state_dtype(param), "C", copy=True), target)
             else:
                 result[key] = _copied(value)
         return result
@@ -269,7 +271,8 @@ def _register(table: HookTable, hook: Callable[..., Any]) -> RemovableHandle:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return _wrap(value.storage.array.copy(), value.storage.backend)
+        with value.backend.guard():
+            return _wrap(value.array.copy(), value.backend)
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -291,7 +294,7 @@ def in_range(optimizer: str, **checks: tuple[float, bool]) -> None:
 
 def guard(backend: Backend) -> Any:
     """A context in which, of several GPUs, that of `backend` is the current one."""
-    return backend.guard() if getattr(backend, "several", False) else _NOTHING  # type: ignore[attr-defined]
+    return backend.guard() if Backend.several else _NOTHING
 
 
 _NOTHING = contextlib.nullcontext()

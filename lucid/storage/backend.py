@@ -13,6 +13,7 @@ from .device import Device, default_device
 
 _factories: list[Callable[[Backend], Any]] = []
 _lock = threading.RLock()
+_NO_GUARD = contextlib.nullcontext()
 
 
 def on_new_backend(factory: Callable[[Backend], Any]) -> None:
@@ -23,14 +24,21 @@ def on_new_backend(factory: Callable[[Backend], Any]) -> None:
 
 
 class Backend:
-    """One device's arrays. `xp` is its array module, `F` the raw ops bound to it."""
+    """One device's arrays. `xp` is its array module, `F` the raw ops bound to it.
+
+    several: whether this process sees more than one CUDA device. What calculates with raw arrays itself
+    (operators, methods of arrays) then has to do so within `guard()`; functions of `xp` and `F` make their
+    device current themselves. bare: the array module as it is, for what runs within a guard anyway.
+    """
 
     name: ClassVar[str] = "abstract"
+    several: ClassVar[bool] = False
     # Whether the sources of kernels/ run on this device.
     runs_kernels: ClassVar[bool] = False
     _all: ClassVar[dict[Device, Backend]] = {}
 
     xp: Any
+    bare: Any
     ndarray: type[Any]
     device: Device
     F: Any
@@ -81,6 +89,10 @@ class Backend:
     def synchronize(self) -> None:
         """Nothing; returns when all work queued on the device has finished."""
 
+    def guard(self) -> Any:
+        """A context in which this device is the current one."""
+        return _NO_GUARD
+
     def quiet(self) -> Any:
         """A context in which the array module prints no floating-point warnings (a gradient
         at a kink may well be inf).
@@ -98,6 +110,13 @@ class Backend:
     def memory(self) -> dict[str, int]:
         """Memory figures in bytes: allocated, peak, reserved, limit (those that are known)."""
         return {}
+
+
+def device_of(array: Any) -> Device:
+    """The device of a raw array (or a NumPy scalar)."""
+    # CuPy's arrays have a Device there, with an `id`; NumPy's the text "cpu".
+    index = getattr(getattr(array, "device", None), "id", None)
+    return Device("cpu") if index is None else Device("cuda", int(index))
 
 
 def special(xp: Any) -> Any:

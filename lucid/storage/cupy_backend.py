@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import gc
 import importlib
 import os
 import weakref
-from collections import Counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +21,8 @@ from ..errors import DeviceError, DistributedError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
 from .device import Device
+from .guarded import Guarded, GuardedOps
+from .held import held_by_tensors, human
 
 
 def _import_cupy() -> Any:
@@ -102,11 +102,30 @@ def _check_nvrtc() -> None:
         ) from error
 
 
+def _check_capability(place: Device) -> None:
+    """Nothing; raises DeviceError for a GPU older than all that NVRTC compiles for: no kernel would run."""
+    found = cp.cuda.runtime.getDeviceProperties(place.index)
+    arch = 10 * int(found["major"]) + int(found["minor"])
+    try:
+        oldest = min(int(n) for n in cp.cuda.nvrtc.getSupportedArchs())
+    except Exception:  # an NVRTC that does not say it (before CUDA 11.2)
+        return
+    if arch < oldest:
+        name = found["name"].decode() if isinstance(found["name"], bytes) else found["name"]
+        major, minor = cp.cuda.nvrtc.getVersion()[:2]
+        raise DeviceError(
+            f"device {place}: {name} has compute capability {arch // 10}.{arch % 10}, but NVRTC "
+            f"{major}.{minor} compiles for {oldest // 10}.{oldest % 10} and newer; install a CuPy for an "
+            f"older CUDA (pip install 'cupy-cuda{int(major) - 1}x[ctk]' in the place of this one), or use "
+            "device 'cpu'"
+        )
+
+
 def open_backend(device: Device) -> CupyBackend:
     """The backend of a CUDA device; for one without index, of the current device.
 
-    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version is too old, NVRTC is
-    missing, or the index is out of range.
+    Raises DeviceError with the cure when there is no driver or GPU, its CUDA version or the GPU itself is too
+    old, NVRTC is missing, or the index is out of range.
     """
     count = device_count()
     if not count:
@@ -122,23 +141,15 @@ def open_backend(device: Device) -> CupyBackend:
     found = Backend._all.get(place)
     if found is None:
         _check_nvrtc()
+        _check_capability(place)
         install_allocator()
-        found = Backend._all.setdefault(place, CupyBackend(place, several=count > 1))
+        Backend.several = count > 1
+        found = Backend._all.setdefault(place, CupyBackend(place))
     return found  # type: ignore[return-value]
 
 
 class _NoDevice(Exception):
     status = _NO_DEVICE
-
-
-def human(n: int) -> str:
-    """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB`."""
-    value, unit = float(n), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{n} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 # ---- the backend ----
@@ -149,24 +160,30 @@ class CupyBackend(Backend):
 
     name: ClassVar[str] = "cuda"
     runs_kernels: ClassVar[bool] = True
-    xp = cp
+    xp = bare = cp
     ndarray = cp.ndarray
 
-    def __init__(self, device: Device, several: bool = False) -> None:
+    def __init__(self, device: Device) -> None:
         self.index: int = device.index or 0
-        self.several = several
+        self.several_changed()
         super().__init__(device)
+
+    def several_changed(self) -> None:
+        """Nothing; `xp` and `F` make this device current around each call when there are several."""
+        self.xp = Guarded(cp, self.guard) if Backend.several else cp
+        self.F = getattr(self, "_own_F", None)
 
     @property
     def F(self) -> Any:
-        """The raw ops; with several devices each makes this one current while it runs, so that results are
-        allocated here.
-        """
+        """The raw ops."""
         return self._F
 
     @F.setter
     def F(self, namespace: Any) -> None:
-        self._F = _Guarded(namespace, self.guard) if namespace is not None and self.several else namespace
+        self._own_F = namespace
+        self._F = (
+            GuardedOps(namespace, self.guard) if namespace is not None and Backend.several else namespace
+        )
 
     def guard(self) -> Any:
         """A context in which this device is CuPy's current one."""
@@ -205,9 +222,24 @@ class CupyBackend(Backend):
     def from_device(self, array: Any) -> Any:
         """A copy on this device of an array on another CUDA device: a peer copy, through the host where the
         driver has no peer access.
+
+        Queued on this device's current stream, after what the other device's current stream has been given
+        so far; later work there, which may reuse the array's memory, waits for the copy.
         """
+        if array.data.device_id == self.index or not array.size:
+            return self.xp.array(array, copy=True) if array.size else self.xp.empty(array.shape, array.dtype)
+        with cp.cuda.Device(array.data.device_id):
+            source = cp.cuda.get_current_stream()
+            array = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
+            ready = source.record(cp.cuda.Event(disable_timing=True))
         with self.guard():
-            return array.copy()
+            stream = cp.cuda.get_current_stream()
+            stream.wait_event(ready)
+            out = cp.empty(array.shape, array.dtype)
+            out.data.copy_from_device_async(array.data, array.nbytes, stream)
+            done = stream.record(cp.cuda.Event(disable_timing=True))
+        source.wait_event(done)
+        return out
 
     def pin(self, array: Any) -> np.ndarray[Any, Any]:
         """A copy of a NumPy array in pinned (page-locked) host memory; the array itself when it lies there
@@ -246,8 +278,13 @@ class CupyBackend(Backend):
         """
         return cp.cuda.Device(self.index)
 
+    def quietly(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.guard():
+            return function(*args, **kwargs)
+
     def scipy(self, part: str) -> Any:
-        return importlib.import_module(f"cupyx.scipy.{part}")
+        found = importlib.import_module(f"cupyx.scipy.{part}")
+        return Guarded(found, self.guard) if Backend.several else found
 
     def new_generator(self, seed: int) -> Any:
         """lucid's counter-based generator: the same numbers as on the CPU."""
@@ -341,26 +378,6 @@ def _keep_until_done(stream: Any, array: Any) -> None:
     """Nothing; holds an array that the stream reads until it has done so."""
     _reading[:] = [(event, a) for event, a in _reading if not event.done]
     _reading.append((stream.record(), array))
-
-
-class _Guarded:
-    """`F` with a device made current around each call."""
-
-    def __init__(self, inner: Any, guard: Any) -> None:
-        self.__dict__.update(_inner=inner, _guard=guard, backend=inner.backend)
-
-    def __getattr__(self, name: str) -> Any:
-        function, guard = getattr(self._inner, name), self._guard
-        # Kept here alone, so that whoever replaces an op has one place to clear.
-        vars(self._inner).pop(name, None)
-
-        @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            with guard():
-                return function(*args, **kwargs)
-
-        self.__dict__[name] = guarded
-        return guarded
 
 
 # ---- several devices ----
@@ -508,35 +525,6 @@ def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:
         "lucid.no_grad() for evaluation; lucid.autograd.checkpoint; float16 or bfloat16"
     )
     return OutOfMemoryError("\n".join(lines))
-
-
-def held_by_tensors(place: Device, most: int = 4) -> list[str]:
-    """The kinds of arrays that tensors and the graph hold on a device, the largest in sum first: `12 x
-    float32[4096, 4096] (768.0 MiB)`.
-    """
-    kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    nbytes: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    seen: set[int] = set()
-    for s in gc.get_objects():
-        # Storages, and tensors that have none yet: what has both slots. An array is counted
-        # once, a view not at all.
-        if not (hasattr(type(s), "array") and hasattr(type(s), "backend")):
-            continue
-        array, backend = getattr(s, "array", None), getattr(s, "backend", None)
-        if (
-            getattr(backend, "device", None) != place
-            or array is None
-            or array.base is not None
-            or id(array) in seen
-        ):
-            continue
-        seen.add(id(array))
-        kind = (array.dtype.name, array.shape)
-        kinds[kind] += 1
-        nbytes[kind] += array.nbytes
-    return [
-        f"{kinds[kind]} x {kind[0]}{list(kind[1])} ({human(n)})" for kind, n in nbytes.most_common(most) if n
-    ]
 
 
 # ---- libraries ----

@@ -36,7 +36,7 @@ def note(xp: Any, index: Any, low: int, high: int, error: _Error) -> None:
     high).
     """
     device = int(index.device.id)
-    with _lock:
+    with _lock, index.device:
         noted = _noted.setdefault(device, [])
         noted.append((index.min(), index.max(), low, high, error))
     if len(noted) >= MOST:
@@ -52,9 +52,9 @@ def answer(xp: Any, device: int) -> None:
         noted = _noted.pop(device, [])
     if not noted:
         return
-    extremes = (
-        xp.stack([e.astype("int64", copy=False) for pair in noted for e in pair[:2]]).get().reshape(-1, 2)
-    )
+    with xp.cuda.Device(device):
+        ends = xp.stack([e.astype("int64", copy=False) for pair in noted for e in pair[:2]])
+    extremes = ends.get().reshape(-1, 2)
     for (least, most), (_, _, low, high, error) in zip(extremes.tolist(), noted, strict=True):
         if least < low or most >= high:
             raise error(least if least < low else most)

@@ -37,7 +37,7 @@ class NumpyBackend(Backend):
     """
 
     name: ClassVar[str] = "cpu"
-    xp = np
+    xp = bare = np
     ndarray = np.ndarray
 
     def __init__(self, device: Device) -> None:

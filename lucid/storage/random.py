@@ -116,9 +116,9 @@ def _on_device(draw: _F) -> _F:
     # Of several GPUs the generator's own is made current: new arrays are allocated there.
     @functools.wraps(draw)
     def method(self: Generator, *args: Any, **kwargs: Any) -> Any:
-        if not getattr(self.backend, "several", False):
+        if not Backend.several:
             return draw(self, *args, **kwargs)
-        with self.backend.guard():  # type: ignore[attr-defined]
+        with self.backend.guard():
             return draw(self, *args, **kwargs)
 
     return method  # type: ignore[return-value]
@@ -453,9 +453,10 @@ class GraphDraws:
 
     def advance(self) -> None:
         """Nothing; the next launch of the graph draws what its work would draw now without a graph."""
-        self.state[...] = self._generator.backend.from_numpy(
-            np.array(self._generator.reserve(4 * self.blocks), "uint64")
-        )
+        backend = self._generator.backend
+        with backend.guard():
+            state = np.array(self._generator.reserve(4 * self.blocks), "uint64")
+            self.state[...] = backend.from_numpy(state)
 
 
 def _open_float32(xp: Any, words: Any, out: Any) -> None:

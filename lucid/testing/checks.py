@@ -199,7 +199,7 @@ def _strided(xp: Any, a: Any) -> Any:
     if not a.ndim:
         return a
     wide = xp.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
-    wide[..., ::2] = a
+    xp.copyto(wide[..., ::2], a)
     return wide[..., ::2]
 
 

@@ -99,6 +99,19 @@ def bfloat16_arithmetic(cp: Any) -> Any:
     return [r.dtype.name for r in (x + x, x * x, x.astype("float32"), cp.exp(x), x.sum())]
 
 
+@expect([["bfloat16", 4.0], ["float16", 4.0], ["float32", 4.0]])
+def products_of_two_matrices_sum_in_float32(cp: Any) -> Any:
+    # 2048 + 1 is 2048 in either 16-bit type: a sum in 16 bits would lose the ones.
+    found = []
+    for dtype in (ml_dtypes.bfloat16, "float16", "float32"):
+        x, y = cp.zeros((2, 6), dtype), cp.ones((6, 3), dtype)
+        x[:, 0], x[:, 1:5], x[:, 5] = 2048, 1, -2048
+        out = cp.matmul(x, y)
+        found.append([out.dtype.name, float(cp.matmul(y.T, x.T)[0, 0])])
+        assert out.shape == (2, 3)
+    return found
+
+
 @expect(["nothing"] * 4)
 def what_formulas_rely_on(cp: Any) -> Any:
     x, i = cp.ones((2, 3)), cp.zeros(4, "int64")
@@ -336,6 +349,20 @@ def device_queries(cp: Any) -> Any:
         properties["multiProcessorCount"] > 0,
         0 < free <= total,
         int(cp.cuda.runtime.getDevice()) == cp.ones(1).device.id,
+    ]
+
+
+@expect([True, True, True])
+def what_a_device_offers_lucid(cp: Any) -> Any:
+    x = cp.arange(4.0)
+    stream = cp.cuda.get_current_stream()
+    y = cp.empty_like(x)
+    stream.wait_event(stream.record(cp.cuda.Event(disable_timing=True)))
+    y.data.copy_from_device_async(x.data, x.nbytes, stream)
+    return [
+        x.data.device_id == x.device.id == cp.cuda.Device().id,
+        y.get().tolist() == [0.0, 1.0, 2.0, 3.0],
+        90 in [int(n) for n in cp.cuda.nvrtc.getSupportedArchs()],
     ]
 
 

@@ -5,7 +5,7 @@ kernel, lucid's or your own, is compiled with g++ and executed on the CPU (`luci
 kernel computes and which accesses it makes are the real thing; time is not: no figure of a simulated run says
 anything about a GPU. The device calls itself "simulated CUDA device (CPU)".
 
-    LUCID_CUDA=sim python train.py          a whole program
+    LUCID_CUDA=sim python train.py          a whole program (LUCID_CUDA_SIM_DEVICES=2: with two devices)
     pytest --device cpu,cuda-sim            tests that take the `device` fixture (lucid.testing.plugin)
 
 >>> from lucid.testing import simulator
@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 
 from ..storage import deferred
+from ..storage.backend import Backend
+from ..storage.device import Device
 from . import cusim, strictcupy
 
 VARIABLE = "LUCID_CUDA"
@@ -36,12 +38,15 @@ VARIABLE = "LUCID_CUDA"
 ORDERS = (("forward", 0), ("reverse", 0), ("random", 1), ("random", 2))
 
 
-def start() -> str | None:
+def start(devices: int | None = None) -> str | None:
     """None when device "cuda" is the simulated one from now on (in this process and its children), else the
-    reason why it cannot be.
+    reason why it cannot be. devices: how many there are; None: as LUCID_CUDA_SIM_DEVICES says, or one.
 
     To be called before anything imports CuPy. Without g++ everything but kernels runs: see `kernels`.
     """
+    if devices is not None:
+        os.environ["LUCID_CUDA_SIM_DEVICES"] = str(devices)
+        strictcupy.configure(devices=devices)
     if is_on():
         return None
     real = sys.modules.get("cupy")
@@ -115,9 +120,43 @@ def counted() -> Iterator[dict[str, int]]:
 
 def configured(**settings: Any) -> Any:
     """A context in which kernels run in another way: mode="fast" or "checked", order="forward", "reverse" or
-    "random", seed, coverage.
+    "random", seed, coverage. devices: how many there are, for whoever has opened none yet (`devices` is for
+    others).
     """
     return strictcupy.configured(**settings)
+
+
+def device_count() -> int:
+    """The number of simulated devices: LUCID_CUDA_SIM_DEVICES, 1 unless set."""
+    return strictcupy.device_count()
+
+
+@contextmanager
+def devices(count: int) -> Iterator[None]:
+    """A context with another number of simulated devices. They do not reach each other's memory: an operation
+    on an array of another device than the current one raises, as CuPy does without peer access.
+    """
+    before = Backend.several
+    try:
+        with configured(devices=count):
+            # Whoever remembers a backend (a cached constant, a generator) shall meet the same one again.
+            Backend._all.update({d: b for d, b in _parked.items() if (d.index or 0) < count})
+            _several(count > 1)
+            yield
+    finally:
+        for place in [d for d in Backend._all if d.type == "cuda" and (d.index or 0) >= device_count()]:
+            _parked[place] = Backend._all.pop(place)
+        _several(before)
+
+
+_parked: dict[Device, Backend] = {}
+
+
+def _several(several: bool) -> None:
+    Backend.several = several
+    for backend in Backend.instances():
+        if backend.device.type == "cuda":
+            backend.several_changed()  # type: ignore[attr-defined]
 
 
 def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:

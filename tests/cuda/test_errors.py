@@ -97,6 +97,30 @@ def test_no_nvrtc(module, monkeypatch):
         module.open_backend(Device("cuda", 0))
 
 
+def test_a_gpu_too_old_for_nvrtc(module, monkeypatch):
+    real = module.cp.cuda.runtime.getDeviceProperties
+
+    def older(major, minor):
+        return lambda index: dict(real(index)) | {"name": b"Tesla P100", "major": major, "minor": minor}
+
+    monkeypatch.setattr(module.cp.cuda.nvrtc, "getSupportedArchs", lambda: (75, 80, 90))
+    monkeypatch.setattr(module.Backend, "_all", {})
+    monkeypatch.setattr(module.cp.cuda.runtime, "getDeviceProperties", older(6, 0))
+    text = (
+        r"device cuda:0: Tesla P100 has compute capability 6\.0, but NVRTC 1\d\.\d compiles for 7\.5 and "
+        r"newer; install a CuPy for an older CUDA \(pip install 'cupy-cuda1\dx\[ctk\]' in the place of"
+    )
+    with pytest.raises(DeviceError, match=text):
+        module.open_backend(Device("cuda", 0))
+    for capability in ((7, 5), (12, 1)):  # the oldest, and one newer than all: the driver translates PTX
+        monkeypatch.setattr(module.cp.cuda.runtime, "getDeviceProperties", older(*capability))
+        assert module.open_backend(Device("cuda", 0)).index == 0
+        module.Backend._all.clear()
+    monkeypatch.delattr(module.cp.cuda.nvrtc, "getSupportedArchs")
+    monkeypatch.setattr(module.cp.cuda.runtime, "getDeviceProperties", older(3, 5))
+    assert module.open_backend(Device("cuda", 0)).index == 0
+
+
 def test_index_out_of_range(module):
     with pytest.raises(
         DeviceError,
@@ -122,7 +146,8 @@ def test_several_devices_are_made_current(module, monkeypatch):
             pass
 
     monkeypatch.setattr(module.cp.cuda, "Device", Entered)
-    backend = module.CupyBackend(Device("cuda", 1), several=True)
+    monkeypatch.setattr(module.Backend, "several", True)
+    backend = module.CupyBackend(Device("cuda", 1))
     out = backend.F.tanh(backend.asarray([0.0, 1.0]))
     assert entered == [1, 1] and out.shape == (2,) and backend.F.backend is backend
     with backend.quiet():

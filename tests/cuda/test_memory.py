@@ -38,6 +38,7 @@ def test_figures(cuda):
 
 
 def test_peak(cuda):
+    lucid.ones(1, device=cuda) * 2 * 3  # the numbers are kept as arrays from now on
     lucid.cuda.reset_peak_memory_stats()
     before = lucid.cuda.memory_allocated()
     assert lucid.cuda.max_memory_allocated() == before
@@ -117,6 +118,32 @@ def test_out_of_memory_in_an_op_and_in_backward(limited, cuda):
     limited.set_limit(size=limited.used_bytes() + 64 * MIB)
     y.backward()
     assert x.grad.sum().item() == 6 * MIB
+
+
+def test_training_goes_on_with_a_smaller_batch(limited, cuda):
+    """Out of memory in the middle of a step: what it held is free again, and the next step is right."""
+    nn = lucid.nn
+    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1)).to(cuda)
+    optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        model(lucid.ones(batch, 256, device=cuda)).mean().backward()
+        optimizer.step()
+
+    step(8)
+    before, weights = limited.used_bytes(), model[2].weight.detach().cpu()
+    with pytest.raises(OutOfMemoryError) as caught:
+        step(1 << 15)
+    text = str(caught.value)
+    assert "MiB (" in text and "were asked for; arrays hold" in text and "the cache held" in text
+    assert "largest tensors: " in text and "float32[32768, " in text
+    del caught
+    gc.collect()
+    assert limited.used_bytes() <= before
+    assert lucid.equal(model[2].weight.detach().cpu(), weights), "the failed step changed a parameter"
+    step(1 << 10)
+    assert not lucid.equal(model[2].weight.detach().cpu(), weights)
 
 
 def test_a_fraction_of_the_device(cuda):

@@ -19,6 +19,7 @@ WAITS = {
     "masked_gather": SIZE,
     "masked_scatter": "the number of elements that are read depends on the mask",
     "nonzero": SIZE,
+    "pivots_to_order": "pivots out of range would make an order that is none",
     "unique_flat": SIZE,
     "unique_rows": SIZE,
     "unique_runs": SIZE,

@@ -8,6 +8,7 @@ import pytest
 
 from lucid import fusion
 from lucid.fusion import groups, patterns, rewrite
+from lucid.testing import simulator
 
 
 @pytest.fixture
@@ -18,3 +19,9 @@ def small(monkeypatch):
         monkeypatch.setitem(p.__dict__, "min_size", 1)
     monkeypatch.setattr(rewrite, "MIN_SIZE", 1)
     fusion.reset_stats()
+
+
+@pytest.fixture
+def counted(device):
+    if device != "cuda" or not simulator.is_on():
+        pytest.skip("launches are counted on the simulated device")

@@ -127,3 +127,16 @@ def test_the_source_does_not_know_the_place_in_the_stream(gpu):
     for _ in range(3):
         LF.dropout(x.tanh(), 0.125).backward(lucid.ones(64, device=gpu))
     assert len(cuda._functions) == known
+
+
+def test_each_pass_has_its_own_draw(gpu):
+    # The trace and the kernel are kept; where the words start is not part of them.
+    x = lucid.tensor(arr(64), device=gpu, dtype=lucid.float32, requires_grad=True)
+    seen = []
+    for _ in range(3):
+        y = LF.dropout(x.tanh(), 0.5)
+        kept = (y != 0).cpu().numpy()
+        (grad,) = lucid.autograd.grad(y, x, lucid.ones(64, device=gpu))
+        np.testing.assert_array_equal(grad.cpu().numpy() != 0, kept)
+        seen.append(kept.tobytes())
+    assert len(set(seen)) == 3 and fusion.stats().by_name.get("seeded_dropout+tanh") == 3

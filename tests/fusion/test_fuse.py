@@ -63,6 +63,10 @@ FUNCTIONS = {
     "constant": (lambda x: x * 0.0 + 1.0, 1),
     "activations": (lambda x: x.relu() + LF.leaky_relu(-x, 0.1) + LF.softplus(x), 1),
     "kept": (lambda x: x, 1),
+    "gelu": (lambda x: LF.gelu(x * 2.0 - 1.0) * 2.0, 1),
+    "gelu of one": (lambda x, y: LF.gelu(y) * x, 2),
+    "silu and others": (lambda x: LF.silu(x - 0.7) + LF.elu(x - 0.7, 0.5) + LF.gelu(x, "tanh"), 1),
+    "bounds": (lambda x, y: (x * 2.0).clamp(0.5, 1.5) + lucid.maximum(x, y).relu(), 2),
 }
 
 
@@ -79,12 +83,11 @@ def test_fused_is_the_function(device, name, shape, dtype):
     ):
         pytest.skip("the other dtypes tell the same")
     tol = {"float16": 6e-2, "bfloat16": 0.5}.get(dtype) if name in ("powers", "sum", "mean") else None
-    fits = not (device == "cuda" and name == "activations")
-    same(f, [arr(*shape) for _ in range(n)], device, dtype, fits, tol)
+    same(f, [arr(*shape) for _ in range(n)], device, dtype, True, tol)
 
 
 @pytest.mark.parametrize("shapes", [((6, 5), ()), ((), (6, 5)), ((6, 5), (1, 1)), ((7,), (1,))], ids=str)
-@pytest.mark.parametrize("name", ["two", "mean"])
+@pytest.mark.parametrize("name", ["two", "mean", "gelu of one"])
 def test_tensors_of_one_element(device, name, shapes):
     same(FUNCTIONS[name][0], [arr(*s) for s in shapes], device)
 

@@ -10,47 +10,10 @@ import pytest
 import lucid
 from lucid import fusion
 from lucid.autograd.record import RECORDED as F
-from lucid.fusion.patterns import ACTIVATIONS, NOT_ROWS, PATTERNS
-from lucid.testing import simulator
+from lucid.fusion.patterns import ACTIVATIONS, PATTERNS, RUNS
+from tests.fusion.helpers import DTYPES, LF, RNG, arr, few, gradients, launches, same
 
 pytestmark = pytest.mark.usefixtures("small")
-LF = lucid.nn.functional
-DTYPES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-RNG = np.random.default_rng(0)
-
-
-def arr(*shape):
-    return RNG.standard_normal(shape)
-
-
-def gradients(f, arrays, device, dtype, on):
-    """(gradients in float64, statistics of the pass) of f(*tensors) with a fixed gradient."""
-    xs = [lucid.tensor(a, device=device).to(dtype).detach().requires_grad_() for a in arrays]
-    fusion.reset_stats()
-    with fusion.enabled(on):
-        y = f(*xs)
-        y.backward(lucid.tensor(np.random.default_rng(5).standard_normal(y.shape), device=device).to(y.dtype))
-    assert all(x.grad.dtype == x.dtype and x.grad.shape == x.shape for x in xs)
-    return [x.grad.cpu().numpy().astype("f8") for x in xs], fusion.stats()
-
-
-def same(f, arrays, device, dtype="float64", expect=None, tol=None):
-    """Fused and unfused agree, and `expect` ran (None: nothing fused)."""
-    fused, stats = gradients(f, arrays, device, dtype, True)
-    plain, _ = gradients(f, arrays, device, dtype, False)
-    assert list(stats.by_name) == ([expect] if expect else []), stats
-    for a, b in zip(fused, plain, strict=True):
-        np.testing.assert_allclose(a, b, rtol=tol or DTYPES[dtype], atol=tol or DTYPES[dtype])
-
-
-def few(device, dtype, every):
-    """Nothing; leaves out cases of the simulated device: each is a kernel to compile, and holds the memory
-    maps of its threads' stacks.
-    """
-    if device == "cuda" and simulator.is_on() and not every and dtype != "bfloat16":
-        pytest.skip("the other dtypes tell the same")
-
-
 # ---- attention scores: softmax <- mask <- scale ----
 
 
@@ -125,47 +88,6 @@ def test_repeated_rows_inside_a_run(device, shape):
     )
 
 
-# ---- batch_norm + relu ----
-
-
-def norm_relu(x, w, b):
-    return LF.relu(LF.batch_norm(x, None, None, w, b, training=True))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 4, 5), (5, 2, 7), (300, 3, 16, 16)], ids=str)
-def test_batch_norm_relu(device, shape, dtype):
-    if shape[0] == 300 and (device != "cpu" or dtype != "float64"):
-        pytest.skip("many blocks: once")
-    if device == "cuda" and dtype != "float32":
-        pytest.skip("no row there")
-    fits = device == "cpu" and dtype in ("float64", "float32")
-    tol = 0.2 if dtype == "bfloat16" else None
-    same(
-        norm_relu,
-        [arr(*shape), arr(shape[1]), arr(shape[1])],
-        device,
-        dtype,
-        "batch_norm_relu" if fits else None,
-        tol,
-    )
-
-
-def test_batch_norm_relu_gives_what_is_asked_for(device):
-    if device != "cpu":
-        pytest.skip("a row for the CPU")
-    x, w, b = arr(4, 3, 5), lucid.tensor(arr(3)), lucid.tensor(arr(3))
-    same(lambda x: norm_relu(x, w, b), [x], device, expect="batch_norm_relu")
-    same(lambda w, b: norm_relu(lucid.tensor(x), w, b), [arr(3), arr(3)], device, expect="batch_norm_relu")
-    same(lambda x: norm_relu(x, None, None), [x], device, expect="batch_norm_relu")
-    same(
-        lambda x, k: norm_relu(LF.conv2d(x, k), w, b),
-        [arr(2, 2, 5, 5), arr(3, 2, 2, 2)],
-        device,
-        expect="batch_norm_relu",
-    )
-
-
 # ---- linear + activation ----
 
 
@@ -183,7 +105,7 @@ def test_linear_activation(device, name, shape, dtype):
     if name not in ("relu", "gelu_tanh") and shape[2] != 16 and device == "cuda":
         pytest.skip("one form of the kernel is enough")
     rows, wide, out = shape
-    expect = f"linear_{name.removesuffix('_tanh')}" if device == "cuda" else None
+    expect = f"linear_{name.removesuffix('_tanh')}"
     same(
         lambda x, w, b: activation(name, LF.linear(x, w, b)),
         [arr(rows, wide), arr(out, wide), arr(out)],
@@ -194,8 +116,10 @@ def test_linear_activation(device, name, shape, dtype):
     )
 
 
-def test_linear_without_bias_runs_unfused(device):
-    same(lambda x, w: LF.relu(LF.linear(x, w)), [arr(5, 4), arr(3, 4)], device)
+def test_linear_without_bias(device):
+    # On CUDA the activation's own kernel is all there is to do.
+    expect = "linear_relu" if device == "cpu" else None
+    same(lambda x, w: LF.relu(LF.linear(x, w)), [arr(5, 4), arr(3, 4)], device, expect=expect)
 
 
 # ---- log_softmax + nll ----
@@ -221,26 +145,7 @@ def test_log_softmax_nll(device, dtype, reduction, weighted):
 
 def test_rows_have_names_and_reasons():
     assert len({p.name for p in PATTERNS}) == len(PATTERNS)
-    assert all(len(reason) > 10 for reason in NOT_ROWS.values())
-
-
-def launches(f, *arrays):
-    """(kernels of our own, all operations) of the backward pass on the simulated device, fused and not."""
-    counts = []
-    for on in (True, False):
-        xs = [lucid.tensor(a, device="cuda").to("float32").detach().requires_grad_() for a in arrays]
-        y = f(*xs)
-        seed = lucid.ones(*y.shape, device="cuda")
-        with fusion.enabled(on), simulator.counted() as c:
-            y.backward(seed)
-        counts.append((c["raw"], c["launches"]))
-    return counts
-
-
-@pytest.fixture
-def counted(device):
-    if device != "cuda" or not simulator.is_on():
-        pytest.skip("launches are counted on the simulated device")
+    assert all(len(chain) > 1 for chain in RUNS.values())
 
 
 @pytest.mark.usefixtures("counted")

@@ -4,10 +4,10 @@ crashes.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
+import types
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -216,7 +216,7 @@ def test_errors_name_the_file_and_the_fault(tmp_path):
     assert "header is damaged" in fault(good.replace(b"[100]", b"[ 10]"))
     with pytest.raises(FileNotFoundError):
         lucid.load(tmp_path / "none")
-    with pytest.raises(CheckpointError, match="is a folder"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors cannot be read"):
         lucid.load(tmp_path)
 
 
@@ -370,22 +370,22 @@ def test_torch_files_cannot_run_code(tmp_path):
 
 def test_torch_files_hold_objects_of_allowed_classes():
     torch = pytest.importorskip("torch")
-    content = _torch_bytes({"args": argparse.Namespace(lr=0.1, layers=[2, 3]), "w": torch.ones(2)})
+    content = _torch_bytes({"args": types.SimpleNamespace(lr=0.1, layers=[2, 3]), "w": torch.ones(2)})
 
     def read():
         return lucid.load(io.BytesIO(content))
 
-    with pytest.raises(CheckpointError, match=r"argparse\.Namespace.*serialization\.add_safe_globals"):
+    with pytest.raises(CheckpointError, match=r"types\.SimpleNamespace.*serialization\.add_safe_globals"):
         read()
-    with serialization.safe_globals([argparse.Namespace]):
+    with serialization.safe_globals([types.SimpleNamespace]):
         back = read()
-    assert back["args"] == argparse.Namespace(lr=0.1, layers=[2, 3]) and back["w"].tolist() == [1.0, 1.0]
-    with pytest.raises(CheckpointError, match=r"argparse\.Namespace"):
+    assert back["args"] == types.SimpleNamespace(lr=0.1, layers=[2, 3]) and back["w"].tolist() == [1.0, 1.0]
+    with pytest.raises(CheckpointError, match=r"types\.SimpleNamespace"):
         read()
     try:
-        serialization.add_safe_globals([(OrderedDict, "argparse.Namespace")])
+        serialization.add_safe_globals([(OrderedDict, "types.SimpleNamespace")])
         assert serialization.get_safe_globals() == [OrderedDict]
-        with serialization.safe_globals([argparse.Namespace]):
+        with serialization.safe_globals([types.SimpleNamespace]):
             assert read()["args"].lr == 0.1
         assert serialization.get_safe_globals() == [OrderedDict]
     finally:
@@ -464,6 +464,25 @@ def test_shards(tmp_path):
     lucid.save(obj, path)
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
     _equal(lucid.load(path), obj)
+
+
+def test_folders(tmp_path):
+    for options in ({}, {"max_shard_bytes": 500}, {}):
+        lucid.save({"w": lucid.ones(100), "v": lucid.zeros(100)}, tmp_path, **options)
+        assert (tmp_path / "model.safetensors").is_file() == (not options)
+        assert list(lucid.load(str(tmp_path))) == ["w", "v"]
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
+    assert list(lucid.load(tmp_path)) == ["w", "v"]
+    lucid.save({"w": lucid.ones(100), "v": lucid.zeros(100)}, tmp_path / "a.safetensors", max_shard_bytes=500)
+    with pytest.raises(CheckpointError, match=r"2 checkpoints \(a.safetensors.index.json, other.safet"):
+        lucid.load(tmp_path)
+    (tmp_path / "other.safetensors").unlink()
+    assert list(lucid.load(tmp_path)) == ["w", "v"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match=r"0 checkpoints \(none\); give the file"):
+        lucid.load(tmp_path / "empty")
+    with pytest.raises(FileNotFoundError, match="no folder .*nowhere for c.safetensors; make it first"):
+        lucid.save({}, tmp_path / "nowhere" / "c.safetensors")
 
 
 def test_damaged_shards_are_errors(tmp_path):

@@ -109,7 +109,7 @@ def test_batch_norm_by_fixed_statistics(dtype, shape, offset, masked):
             )
             chosen = [(e, p) for e, p, need in zip(*both, needs, strict=True) if need]
             for got, (e, p) in zip(grads, chosen, strict=True):
-                judge(got, e, np.asarray(p, got.dtype), f"{dtype} {shape} {needs} weight={weight is not None}")
+                judge(got, e, np.asarray(p, got.dtype), f"{dtype} {shape} {needs} {weight is not None}")
 
 
 # ---- sums by index ----

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -141,3 +143,59 @@ def test_tensors_on_the_device(device):
     if device != "cpu":
         with pytest.raises(lucid.errors.DeviceError, match="generator: expected one on"):
             lucid.rand(2, device=device, generator=Generator("cpu"))
+
+
+TWO_DEVICES = """
+import numpy as np
+import lucid
+from lucid import nn, optim
+
+assert lucid.cuda.device_count() == 2
+
+
+def run(places, name, options, scaled):
+    rng = np.random.default_rng(0)
+    params = [lucid.tensor(rng.standard_normal((4, 3)), device=d, requires_grad=True) for d in places]
+    optimizer = getattr(optim, name)(params, **options)
+    scaler = lucid.amp.GradScaler("cuda", init_scale=4.0, enabled=scaled)
+    totals = []
+    for step in range(4):
+        for i, p in enumerate(params):
+            g = rng.standard_normal((4, 3)) * (4.0 if scaled else 1.0)
+            if step == 2 and i == 3 and scaled:
+                g[0] = np.inf
+            p.grad = lucid.tensor(g, device=p.device)
+        scaler.scale(params[0].grad)
+        scaler.unscale_(optimizer)
+        totals.append(nn.utils.clip_grad_norm_(params, 1.0).item())
+        scaler.step(optimizer)
+        scaler.update()
+    return [*(p.detach().cpu().numpy() for p in params), np.array([*totals, scaler.get_scale()])]
+
+
+for name, options in CASES:
+    for scaled in (False, True):
+        here = run(["cuda:0", "cuda:1", "cpu", "cuda:1"], name, options, scaled)
+        there = run(["cpu"] * 4, name, options, scaled)
+        for a, b in zip(here, there):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+print("the same")
+"""
+
+
+def test_parameters_on_two_gpus_and_the_cpu(device):
+    """One group on three devices, clipped by the norm of all, and held back on all when one overflows."""
+    from lucid.testing import simulator
+
+    if device == "cpu" or not simulator.is_on():
+        pytest.skip("two devices are there in the simulator")
+    cases = [("SGD", dict(lr=0.1, momentum=0.9)), ("AdamW", dict(lr=0.1)), ("Adam", dict(fused=False)),
+             ("NAdam", {})]  # fmt: skip
+    environment = {**os.environ, "LUCID_CUDA": "sim", "LUCID_CUDA_SIM_DEVICES": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES.replace("CASES", repr(cases))],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "the same\n", done.stderr

@@ -35,6 +35,11 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
     """A list with one copy of `inputs` per device: tensors in it are split along `dim`, all else is repeated.
 
     A tensor shorter than the number of devices gives fewer parts.
+
+    >>> import lucid
+    >>> from lucid.nn.parallel import scatter
+    >>> scatter((lucid.arange(4), "all"), ["cpu", "cpu"])
+    [(tensor([0, 1]), 'all'), (tensor([2, 3]), 'all')]
     """
     devices = [Device(d) for d in target_gpus]
 
@@ -55,8 +60,14 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
 
 
 def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
-    """The outputs of all devices joined along `dim` on one device; containers of tensors are joined member by
-    member. 0-d tensors are joined to a vector.
+    """The outputs of all devices joined along `dim` on one device.
+
+    Containers of tensors are joined member by member, 0-d tensors to a vector. Raises LucidError for others.
+
+    >>> import lucid
+    >>> from lucid.nn.parallel import gather
+    >>> gather([lucid.tensor([1, 2]), lucid.tensor([3])], "cpu")
+    tensor([1, 2, 3])
     """
     first = outputs[0]
     if isinstance(first, Tensor):
@@ -76,8 +87,16 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
 
 
 def replicate(network: Module, devices: Sequence[Any]) -> list[Module]:
-    """A replica of the module per device. Its parameters are recorded copies: gradients flow back into the
-    module's own. On the device of the module the buffers are the module's own too.
+    """A replica of the module per device, whose parameters are recorded copies.
+
+    Gradients flow back into the module's own. On the device of the module the buffers are the module's own
+    too.
+
+    >>> import lucid
+    >>> from lucid.nn.parallel import replicate
+    >>> first, second = replicate(lucid.nn.Linear(2, 1), ["cpu", "cpu"])
+    >>> first(lucid.ones(3, 2)).shape
+    (3, 1)
     """
     return [_replica(network, Device(d), {}) for d in devices]
 
@@ -107,7 +126,13 @@ def _replica(module: Module, device: Device, made: dict[int, Any]) -> Any:
 
 def parallel_apply(modules: Sequence[Any], inputs: Sequence[Any], kwargs_tup: Sequence[Any] | None = None,
                    devices: Sequence[Any] | None = None) -> list[Any]:
-    """The outputs of modules[i](*inputs[i], **kwargs_tup[i]), devices[i] being the current one."""
+    """The outputs of modules[i](*inputs[i], **kwargs_tup[i]), devices[i] being the current one.
+
+    >>> import lucid
+    >>> from lucid.nn.parallel import parallel_apply
+    >>> parallel_apply([lucid.nn.ReLU(), lucid.nn.Tanh()], [lucid.tensor([-1.0]), lucid.tensor([0.0])])
+    [tensor([0.]), tensor([0.])]
+    """
     kwargs_tup = [{}] * len(modules) if kwargs_tup is None else kwargs_tup
     outputs = []
     for i, (module, given, kwargs) in enumerate(zip(modules, inputs, kwargs_tup, strict=True)):
@@ -119,7 +144,7 @@ def parallel_apply(modules: Sequence[Any], inputs: Sequence[Any], kwargs_tup: Se
 def _current(device: Device | None) -> Any:
     if device is None or device.type == "cpu":
         return contextlib.nullcontext()
-    return backend_of(device).guard()  # type: ignore[attr-defined]
+    return backend_of(device).guard()
 
 
 def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None = None,
@@ -129,6 +154,11 @@ def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None 
 
     The outputs are joined on `output_device` (the first device). With one device, or none, it is the module's
     own call. The module must be on the first device.
+
+    >>> import lucid
+    >>> from lucid.nn.parallel import data_parallel
+    >>> data_parallel(lucid.nn.Linear(2, 1), lucid.ones(4, 2), device_ids=["cpu", "cpu"]).shape
+    (4, 1)
     """
     inputs = inputs if isinstance(inputs, tuple) else (inputs,) if inputs is not None else ()
     kwargs = module_kwargs or {}
@@ -165,8 +195,7 @@ class DataParallel(Module):
     device. With one device, or none, calling it is calling the module.
 
     >>> import lucid
-    >>> from lucid import nn
-    >>> model = DataParallel(nn.Linear(3, 2), device_ids=["cpu"])
+    >>> model = lucid.nn.DataParallel(lucid.nn.Linear(3, 2), device_ids=["cpu"])
     >>> model(lucid.ones(4, 3)).shape, list(model.state_dict())
     ((4, 2), ['module.weight', 'module.bias'])
     """

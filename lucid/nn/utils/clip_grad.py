@@ -116,7 +116,18 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
 
 def clip_grad_norm(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
                    error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
-    """`clip_grad_norm_` under its old name, with a FutureWarning."""
+    """`clip_grad_norm_` under its old name, with a FutureWarning.
+
+    >>> import lucid
+    >>> import warnings
+    >>> w = lucid.nn.Parameter(lucid.zeros(2))
+    >>> w.grad = lucid.tensor([3.0, 4.0])
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     norm = lucid.nn.utils.clip_grad_norm([w], 1.0)
+    >>> norm.item(), caught[0].category.__name__
+    (5.0, 'FutureWarning')
+    """
     warnings.warn("`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.",
                   FutureWarning, stacklevel=2)
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

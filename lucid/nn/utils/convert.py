@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from ...autograd.record import RECORDED as F
+from ...autograd.transfer import moved
 from ...errors import ShapeError
 from ...tensor import Tensor
 
@@ -41,7 +42,10 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     for p in items:
         size = math.prod(p.shape)
         storage = p.storage
-        storage.array[...] = source[start : start + size].reshape(p.shape).astype(storage.array.dtype,
-                                                                                  copy=False)
+        part = source[start : start + size].reshape(p.shape)
+        if storage.backend is not vec.backend:
+            part = moved(part, vec.backend, storage.backend)
+        with storage.backend.guard():
+            storage.array[...] = part.astype(storage.array.dtype, copy=False)
         storage.version += 1
         start += size

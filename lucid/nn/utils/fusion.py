@@ -18,7 +18,17 @@ M = TypeVar("M", bound=Module)
 def fuse_conv_bn_weights(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float,
                          bn_w: Tensor | None, bn_b: Tensor | None,
                          transpose: bool = False) -> tuple[Parameter, Parameter]:
-    """(weight, bias) of the convolution that does what a convolution and a batch norm in eval mode do."""
+    """(weight, bias) of the convolution that does what a convolution and a batch norm in eval mode do.
+
+    conv_w: [out, in, ...] (transpose: [in, out, ...]); the others [out] or None, with bn_rm and bn_rv the
+    running mean and variance.
+
+    >>> import lucid
+    >>> weight, bias, mean, var = lucid.ones(1, 1, 1), *lucid.tensor([[1.0], [2.0], [4.0]])
+    >>> w, b = lucid.nn.utils.fuse_conv_bn_weights(weight, bias, mean, var, 0.0, None, None)
+    >>> w.item(), b.item()    # (x + 1 - 2) / sqrt(4)
+    (0.5, -0.5)
+    """
     xp = conv_w.backend.xp
     scale = 1.0 / xp.sqrt(bn_rv.array + bn_eps)
     scale = scale if bn_w is None else scale * bn_w.array
@@ -33,12 +43,31 @@ def fuse_conv_bn_weights(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, b
 
 def fuse_linear_bn_weights(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor,
                            bn_eps: float, bn_w: Tensor, bn_b: Tensor) -> tuple[Parameter, Parameter]:
-    """(weight, bias) of the linear layer that does what a linear layer and a batch norm in eval mode do."""
+    """(weight, bias) of the linear layer that does what a linear layer and a batch norm in eval mode do.
+
+    linear_w: [out, in]; the others [out], linear_b perhaps None.
+
+    >>> import lucid
+    >>> weight, bias, mean, var = lucid.ones(1, 1), *lucid.tensor([[1.0], [2.0], [4.0]])
+    >>> w, b = lucid.nn.utils.fuse_linear_bn_weights(weight, bias, mean, var, 0.0, bias, bias)
+    >>> w.item(), b.item()    # (x + 1 - 2) / sqrt(4) + 1
+    (0.5, 0.5)
+    """
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 
 def fuse_conv_bn_eval(conv: M, bn: Any, transpose: bool = False) -> M:
-    """A copy of the convolution with the batch norm folded in. Both must be in eval mode."""
+    """A copy of the convolution with the batch norm folded in. Both must be in eval mode.
+
+    Raises LucidError in training mode, and for a batch norm without running statistics.
+
+    >>> import lucid
+    >>> nn = lucid.nn
+    >>> conv, norm = nn.Conv2d(1, 2, 3).eval(), nn.BatchNorm2d(2).eval()
+    >>> x = lucid.ones(1, 1, 3, 3)
+    >>> lucid.allclose(nn.utils.fuse_conv_bn_eval(conv, norm)(x), norm(conv(x)))
+    True
+    """
     if conv.training or bn.training:
         raise LucidError("fuse_conv_bn_eval: both modules must be in eval mode; call .eval()")
     if bn.running_mean is None or bn.running_var is None:
@@ -50,7 +79,17 @@ def fuse_conv_bn_eval(conv: M, bn: Any, transpose: bool = False) -> M:
 
 
 def fuse_linear_bn_eval(linear: M, bn: Any) -> M:
-    """A copy of the linear layer with the batch norm folded in. Both must be in eval mode."""
+    """A copy of the linear layer with the batch norm folded in. Both must be in eval mode.
+
+    Raises LucidError in training mode, and for numbers of features that differ.
+
+    >>> import lucid
+    >>> nn = lucid.nn
+    >>> linear, norm = nn.Linear(2, 3).eval(), nn.BatchNorm1d(3).eval()
+    >>> x = lucid.ones(4, 2)
+    >>> lucid.allclose(nn.utils.fuse_linear_bn_eval(linear, norm)(x), norm(linear(x)))
+    True
+    """
     if np.prod(bn.running_mean.shape) not in (1, linear.out_features):
         raise LucidError(f"fuse_linear_bn_eval: the batch norm has {bn.num_features} features, the layer "
                          f"{linear.out_features}")
@@ -61,6 +100,10 @@ def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
     """A module of that class, to be given its values by the caller (load_state_dict, ...).
 
     PyTorch makes it without drawing initial values. Here they are drawn, and the random state is put back.
+
+    >>> import lucid
+    >>> lucid.nn.utils.skip_init(lucid.nn.Linear, 2, 3)
+    Linear(in_features=2, out_features=3, bias=True)
     """
     with fork_rng():
         return module_cls(*args, **kwargs)

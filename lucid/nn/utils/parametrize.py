@@ -32,6 +32,13 @@ def cached() -> Iterator[None]:
 
     For modules that read a parameter often (a recurrent layer). The values are those of the first use: do
     not step an optimizer inside.
+
+    >>> import lucid
+    >>> from lucid.nn.utils import parametrize, parametrizations
+    >>> layer = parametrizations.weight_norm(lucid.nn.Linear(3, 2))
+    >>> with parametrize.cached():
+    ...     layer.weight is layer.weight
+    True
     """
     if _cache.get() is not None:
         yield
@@ -48,6 +55,13 @@ class ParametrizationList(ModuleList):
 
     original: that tensor, a parameter or buffer; original0, original1, ... when the first parametrization's
     `right_inverse` gives several.
+
+    >>> import lucid
+    >>> layer = lucid.nn.utils.parametrizations.weight_norm(lucid.nn.Linear(3, 2))
+    >>> layer.parametrizations.weight
+    ModuleList(
+      (0): _WeightNorm()
+    )
     """
 
     original: Any
@@ -182,7 +196,14 @@ def _subclass(base: type[Module], names: list[str]) -> type[Module]:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a module has parametrizations: any, or of one tensor."""
+    """Whether a module has parametrizations: any, or of one tensor.
+
+    >>> import lucid
+    >>> from lucid.nn.utils import parametrize, parametrizations
+    >>> layer = parametrizations.weight_norm(lucid.nn.Linear(3, 2))
+    >>> parametrize.is_parametrized(layer), parametrize.is_parametrized(layer, "bias")
+    (True, False)
+    """
     found = module._modules.get("parametrizations")
     if not isinstance(found, ModuleDict) or "_lucid_parametrized" not in type(module).__dict__:
         return False
@@ -190,7 +211,13 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def type_before_parametrizations(module: Module) -> type[Module]:
-    """The class that a module had before it was parametrized."""
+    """The class that a module had before it was parametrized.
+
+    >>> import lucid
+    >>> from lucid.nn.utils import parametrize, parametrizations
+    >>> parametrize.type_before_parametrizations(parametrizations.weight_norm(lucid.nn.Linear(3, 2))).__name__
+    'Linear'
+    """
     return type(module).__dict__.get("_lucid_parametrized", type(module))
 
 
@@ -207,15 +234,13 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
     must keep dtype and shape unless `unsafe`.
 
     >>> import lucid
-    >>> from lucid import nn
-    >>> class Symmetric(nn.Module):
+    >>> class Symmetric(lucid.nn.Module):
     ...     def forward(self, x):
     ...         return x.triu() + x.triu(1).T
-    >>> layer = register_parametrization(nn.Linear(3, 3), "weight", Symmetric())
+    >>> layer = lucid.nn.Linear(3, 3)
+    >>> layer = lucid.nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
     >>> bool((layer.weight == layer.weight.T).all())
     True
-    >>> [name for name, _ in layer.named_parameters()]
-    ['bias', 'parametrizations.weight.original']
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -265,6 +290,12 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
     It has the parametrized value, or that of the original with leave_parametrized=False (which a
     parametrization of several originals does not allow).
+
+    >>> import lucid
+    >>> from lucid.nn.utils import parametrize, parametrizations
+    >>> layer = parametrizations.weight_norm(lucid.nn.Linear(3, 2))
+    >>> [n for n, _ in parametrize.remove_parametrizations(layer, "weight").named_parameters()]
+    ['bias', 'weight']
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(

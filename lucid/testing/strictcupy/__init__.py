@@ -79,6 +79,11 @@ def configured(**kw: Any) -> Iterator[None]:
         vars(SETTINGS).update(before)
 
 
+def device_count() -> int:
+    """The number of devices."""
+    return SETTINGS.devices
+
+
 def counters() -> dict[str, int]:
     """launches (raw: of RawKernel alone), syncs, h2d_bytes and d2h_bytes since the last reset."""
     return COUNT.as_dict()

@@ -319,7 +319,12 @@ class ndarray:
 
     def copy(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
-        return adopt(self._raw.copy(order))  # from wherever it lies to the current device
+        if SETTINGS.devices > 1 and self._mem.device_id != HERE.device:
+            raise UndefinedOnDevice(
+                f"copy() of an array on device {self._mem.device_id} while device {HERE.device} is current: "
+                "CuPy's copy lies on the current device; use data.copy_from_device_async where that is meant"
+            )
+        return adopt(self._raw.copy(order))
 
     def flatten(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
@@ -394,8 +399,8 @@ def _rebuild(a: np.ndarray) -> ndarray:
 
 
 def set_dlpack_device(capsule: Any, kind: int, index: int = 0) -> Any:
-    """The DLPack capsule, its device type set to CUDA (2), so that hosts refuse it, or to the CPU (1), and its
-    device number.
+    """The DLPack capsule, its device type set to CUDA (2), so that hosts refuse it, or to the CPU (1), and
+    its device number.
     """
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -419,7 +424,8 @@ def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
         n *= s
     mem = CURRENT.block(n)
     r = object.__new__(ndarray)
-    r._raw = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order if order in ("C", "F") else "C")
+    order = order if order in ("C", "F") else "C"
+    r._raw = np.ndarray(shape, dt, mem.buffer.data if n else None, order=order)
     r._mem, r._base = mem, None
     if fill is not None:
         COUNT.launches += 1

@@ -474,7 +474,10 @@ CUDA = {
     "get_cuda_path": lambda: None,
     "get_nvcc_path": lambda: None,
     "memory": _memory,
-    "nvrtc": types.SimpleNamespace(getVersion=lambda: divmod(CUDA_VERSION // 10, 100)),
+    "nvrtc": types.SimpleNamespace(
+        getVersion=lambda: divmod(CUDA_VERSION // 10, 100),
+        getSupportedArchs=lambda: (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+    ),
     "driver": types.SimpleNamespace(CUDADriverError=CUDADriverError, get_build_version=lambda: CUDA_VERSION),
     "device": types.SimpleNamespace(
         Device=Device, get_compute_capability=lambda: COMPUTE_CAPABILITY, get_device_id=lambda: HERE.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 from typing import Any
 
@@ -278,10 +279,28 @@ def _argument(a: Any) -> Any:
 
 
 def _reachable(params: Any, args: Any) -> list[np.ndarray]:
-    """All live blocks when the kernel gets addresses in an array or as numbers: bounds for checked mode."""
+    """The memory of the arrays whose addresses the launch was given, in tables or as numbers: what the kernel
+    may touch in checked mode beside its array arguments.
+
+    A table is an array for a parameter `T**` or `unsigned long long*`. An address stands for the whole array
+    in which it lies; numbers that lie in no live array are none.
+    """
     if SETTINGS.mode != "checked":
         return []
-    addresses = any(
-        p.pointer and (p.kind == "P" or type(a) is not ndarray) for p, a in zip(params, args, strict=False)
-    )
-    return [b.buffer for b in list(CURRENT.pool.here()._live) if b.nbytes] if addresses else []
+    listed: set[int] = set()
+    for p, a in zip(params, args, strict=False):
+        if p.pointer and type(a) is ndarray:
+            if p.kind == "P" or (p.kind == "u" and p.size == 8):
+                listed.update(a._raw.reshape(-1).tolist())
+        elif p.pointer and isinstance(a, (int, np.integer, MemoryPointer)):
+            listed.add(int(a))
+    listed.discard(0)
+    if not listed:
+        return []
+    live = sorted((b.start, b.start + b.nbytes) for b in list(CURRENT.pool.here()._live) if b.nbytes)
+    starts = [start for start, _ in live]
+    found = {live[i - 1] for a in listed if (i := bisect.bisect_right(starts, a)) and a < live[i - 1][1]}
+    return [
+        np.ndarray(end - start, np.uint8, (ctypes.c_char * (end - start)).from_address(start))
+        for start, end in found
+    ]
