@@ -1,13 +1,13 @@
 #include "lucid.cuh"
 // Softmax and its logarithm along rows [rows, cols], LUCID_THREADS threads per row. Maximum and sum of exponentials in one pass (Milakov and
 // Gimelshein 2018, arXiv:1805.02867); the second pass finds the row in cache. 16-bit elements are computed in float32.
-// softmax_backward_inplace: the gradient into g; attention's backward has one matrix of scores then, not two.
+// softmax_backward_inplace: the same into g: attention's backward has one matrix of scores then, not two.
 //
 // bytes softmax: 2*rows*cols*s; rows=65536 cols=768 float32: 402.7 MB, 93.64 us on an H200
 // bytes log_softmax: 2*rows*cols*s; rows=65536 cols=768 float32: 402.7 MB, 93.64 us on an H200
 // bytes softmax_backward: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, 140.5 us on an H200
-// bytes log_softmax_backward: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, 140.5 us on an H200
 // bytes softmax_backward_inplace: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, 140.5 us on an H200
+// bytes log_softmax_backward: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, 140.5 us on an H200
 //
 // launch: LUCID_THREADS 32: block (32, 8), a warp per row (cols up to 1024); else block (LUCID_THREADS), a block per row. Row-stride grid.
 

@@ -71,8 +71,8 @@ def test_bytes_are_those_of_the_arrays(roofline, name):
                 if a.size is None or not words <= set(known):
                     continue  # partial sums, of a size that the launch chooses
                 nbytes = eval(a.size, {}, known) * width[a.kind]
-                # Atomic additions read what they write.
-                nbytes *= 2 if a.written and "atomic" in name else 1
+                # Atomic additions, and what works in place, read what they write.
+                nbytes *= 2 if a.written and re.search("atomic|inplace", name) else 1
                 needed, optional = needed + nbytes * (not a.optional), optional + nbytes * a.optional
             moved = kernel.traffic(dtype, **sizes)
             if "grads" in kernel.arguments:  # reaches its arrays through tables of addresses
