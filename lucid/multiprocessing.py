@@ -206,8 +206,8 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, j
           daemon: bool = False, start_method: str = "spawn") -> ProcessContext | None:
     """None after `nprocs` fresh processes have run fn(index, *args).
 
-    With join=False a ProcessContext at once. fn must stand at the top of a module. When a process fails the others are ended and an exception with its
-    traceback is raised.
+    With join=False a ProcessContext at once. fn must stand at the top of a module. When a process fails the
+    others are ended and an exception with its traceback is raised.
 
     >>> import lucid
     >>> lucid.multiprocessing.spawn(pow, args=(2,), nprocs=1)    # pow(0, 2) in another process
