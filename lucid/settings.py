@@ -13,8 +13,13 @@ from .tensor import PRINT
 
 
 class memory_format(Enum):
-    """The order of a tensor's dimensions in memory, which functions accept and do not use: here it is always
-    that of the shape, or of what a tensor views.
+    """The order of a tensor's dimensions in memory, which functions accept and do not use.
+
+    Here it is always that of the shape, or of what a tensor views.
+
+    >>> import lucid
+    >>> lucid.zeros(1, 2, 2, 2).to(memory_format=lucid.channels_last).stride()
+    (8, 4, 2, 1)
     """
 
     contiguous_format = 0
@@ -24,7 +29,12 @@ class memory_format(Enum):
 
 
 class layout(Enum):
-    """How a tensor is stored: always strided."""
+    """How a tensor is stored: always strided.
+
+    >>> import lucid
+    >>> lucid.strided
+    <layout.strided: 0>
+    """
 
     strided = 0
 
@@ -46,10 +56,11 @@ _PROFILES: dict[str, dict[str, Any]] = {
 def set_printoptions(precision: int | None = None, threshold: int | None = None,
                      edgeitems: int | None = None, linewidth: int | None = None, profile: str | None = None,
                      sci_mode: bool | None = None) -> None:
-    """Nothing; tensors are printed with so many digits, in full up to `threshold` elements, else `edgeitems`
-    at each end of a dimension.
+    """Nothing; sets how tensors are printed.
 
-    profile: "default", "short" or "full". sci_mode: True for numbers with exponents, False for none.
+    precision: digits. Up to `threshold` elements are printed in full, else `edgeitems` at each end of a
+    dimension. profile: "default", "short" or "full". sci_mode: True for numbers with exponents, False for
+    none.
 
     >>> import lucid
     >>> lucid.set_printoptions(precision=2)
@@ -82,8 +93,14 @@ _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16"
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Nothing; sets the default dtype and device from the name of one of PyTorch's tensor types
-    ("torch.cuda.FloatTensor"). New programs call `set_default_dtype` and `set_default_device`.
+    """Nothing; sets the default dtype and device from the name of one of PyTorch's tensor types.
+
+    For example "torch.cuda.FloatTensor". New programs call `set_default_dtype` and `set_default_device`.
+
+    >>> import lucid
+    >>> lucid.set_default_tensor_type("torch.FloatTensor")
+    >>> lucid.get_default_dtype()
+    dtype('float32')
     """
     name = t if isinstance(t, str) else f"{getattr(t, 'prefix', '')}{getattr(t, '__name__', t)}"
     *path, last = str(name).split(".")
@@ -96,13 +113,26 @@ def set_default_tensor_type(t: Any) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads that share a long elementwise computation on the CPU."""
+    """The number of threads that share a long elementwise computation on the CPU.
+
+    >>> import lucid
+    >>> lucid.get_num_threads() >= 1
+    True
+    """
     return _sweep.width()
 
 
 def set_num_threads(n: int) -> None:
-    """Nothing; so many threads share a long elementwise computation on the CPU. (Matrix products are those of
-    NumPy's BLAS, which reads OMP_NUM_THREADS when it starts.)
+    """Nothing; so many threads share a long elementwise computation on the CPU.
+
+    Matrix products are those of NumPy's BLAS, which reads OMP_NUM_THREADS when it starts.
+
+    >>> import lucid
+    >>> before = lucid.get_num_threads()
+    >>> lucid.set_num_threads(2)
+    >>> lucid.get_num_threads()
+    2
+    >>> lucid.set_num_threads(before)
     """
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"set_num_threads: expected an integer of at least 1, got {n!r}")

@@ -21,7 +21,7 @@ NAMESPACES = [
     *(f"lucid.{name}" for name in ("accelerator", "amp", "autograd", "backends", "cuda", "datasets")),
     *(f"lucid.{name}" for name in ("distributed", "distributions", "errors", "fft", "fusion", "io")),
     *(f"lucid.{name}" for name in ("linalg", "multiprocessing", "optim", "profiler", "random")),
-    *(f"lucid.{name}" for name in ("serialization", "special", "testing", "utils")),
+    *(f"lucid.{name}" for name in ("serialization", "settings", "special", "testing", "utils")),
     *(f"lucid.array_api{name}" for name in ("", ".fft", ".linalg")),
     *(f"lucid.autograd.{name}" for name in ("functional", "graph")),
     *(f"lucid.nn{name}" for name in ("", ".functional", ".init", ".parallel")),

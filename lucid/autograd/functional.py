@@ -232,10 +232,16 @@ class _TensorType(type):
 
 
 class Variable(metaclass=_TensorType):
-    """A tensor with the data of another, of PyTorch's early days; `isinstance(x, Variable)` holds for every
-    tensor.
+    """A tensor with the data of another: of PyTorch's early days.
 
-    volatile: the old word for `no_grad`; True is refused.
+    `isinstance(x, Variable)` holds for every tensor. volatile: the old word for `no_grad`; True is refused.
+
+    >>> import lucid
+    >>> from lucid.autograd import Variable
+    >>> Variable(lucid.tensor([1.0]), requires_grad=True)
+    tensor([1.], requires_grad=True)
+    >>> isinstance(lucid.ones(2), Variable)
+    True
     """
 
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:

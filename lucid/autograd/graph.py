@@ -13,12 +13,27 @@ GradientEdge = Edge
 
 
 def get_gradient_edge(tensor: TensorImpl) -> Edge:
-    """The edge (node, output number) by which a gradient of the tensor enters the graph."""
+    """The edge (node, output number) by which a gradient of the tensor enters the graph.
+
+    >>> import lucid
+    >>> from lucid.autograd.graph import get_gradient_edge
+    >>> y = lucid.tensor(3.0, requires_grad=True).exp()
+    >>> get_gradient_edge(y).node.name()
+    'ExpBackward'
+    """
     return tensor.gradient_edge()
 
 
 def increment_version(tensor: Any) -> None:
-    """Nothing; tells autograd that the data of a tensor (or of several) was written to by other means."""
+    """Nothing; tells autograd that the data of a tensor (or of several) was written to by other means.
+
+    >>> import lucid
+    >>> from lucid.autograd.graph import increment_version
+    >>> x = lucid.zeros(2)
+    >>> increment_version(x)
+    >>> x._version
+    1
+    """
     for t in (tensor,) if isinstance(tensor, TensorImpl) else tensor:
         t.storage.version += 1
 

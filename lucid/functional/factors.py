@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..autograd.record import RECORDED as F
-from ..errors import LinAlgError, ShapeError
+from ..errors import DtypeError, LinAlgError, ShapeError
 from ..ops.common import check_tensors
 from ..ops.linalg import check_matrix
 from ..tensor import Tensor
@@ -39,12 +39,11 @@ class PackedQR(NamedTuple):
 
 @public("linalg.ldl_factor")
 def ldl_factor(A: Tensor, *, hermitian: bool = False) -> LDLFactor:
-    """(LD, pivots) of each symmetric matrix [..., n, n] (`hermitian`: Hermitian), definite or not, for
-    `linalg.ldl_solve`.
+    """(LD, pivots) of each symmetric matrix [..., n, n], definite or not, for `linalg.ldl_solve`.
 
-    Only the lower triangle of A is read. Layout and pivots (int32 [..., n]) are those of LAPACK's sytrf and
-    hetrf (Bunch and Kaufman 1977). No derivative, as in PyTorch; use `linalg.solve` for one. Raises
-    LinAlgError where D is singular.
+    hermitian: of each Hermitian matrix. Only the lower triangle of A is read. Layout and pivots (int32 [...,
+    n]) are those of LAPACK's sytrf and hetrf (Bunch and Kaufman 1977). No derivative, as in PyTorch; use
+    `linalg.solve` for one. Raises LinAlgError where D is singular.
 
     >>> import lucid
     >>> A = lucid.tensor([[0.0, 2.0], [2.0, 0.0]])
@@ -102,6 +101,8 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
             f"linalg.ldl_solve: expected pivots [..., {n}] and B [..., {n}, k] for LD of shape {LD.shape}, "
             f"got {pivots.shape} and {B.shape}"
         )
+    if pivots.dtype.kind not in "iu":
+        raise DtypeError(f"linalg.ldl_solve: expected integer pivots, got {pivots.dtype.name}")
     return F.ldl_solve(LD.detach(), pivots, B, hermitian)
 
 

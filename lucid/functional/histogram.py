@@ -43,6 +43,8 @@ def _edges(name: str, x: Tensor, column: Any, bins: Any, range_: Any) -> Any:
     if range_ is None:
         # Reads the device: the cells depend on x.
         low, high = (float(column.min()), float(column.max())) if column.size else (0.0, 1.0)
+    elif len(range_) != 2:
+        raise ShapeError(f"{name}: expected a range (min, max), got {range_}")
     else:
         low, high = (float(v) for v in range_)
     if low == high:

@@ -104,6 +104,11 @@ def fill_diagonal_(x: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
 
     x: at least 2 dimensions, all of one size if more. wrap: in a tall matrix the diagonal starts again below
     the last one, after a row without. Raises ShapeError for other shapes.
+
+    >>> import lucid
+    >>> lucid.zeros(2, 3).fill_diagonal_(7)
+    tensor([[7., 0., 0.],
+            [0., 7., 0.]])
     """
     if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
         raise ShapeError(
@@ -136,17 +141,33 @@ def _mapped(name: str, x: Tensor, others: tuple[Tensor, ...], function: Callable
 
 @tensor_method("apply_")
 def apply_(x: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """The tensor itself, each element replaced by what a Python function makes of it. On the CPU, slowly."""
+    """The tensor itself, each element replaced by what a Python function makes of it. On the CPU, slowly.
+
+    >>> import lucid
+    >>> lucid.tensor([1.0, 2.0]).apply_(lambda v: v * v + 1)
+    tensor([2., 5.])
+    """
     return _mapped("apply_", x, (), callable)
 
 
 @tensor_method("map_")
 def map_(x: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """The tensor itself, each element replaced by what a Python function makes of it and of tensor's."""
+    """The tensor itself, each element replaced by what a Python function makes of it and of tensor's.
+
+    >>> import lucid
+    >>> lucid.tensor([1.0, 2.0]).map_(lucid.tensor([3.0, 4.0]), lambda a, b: max(a, b))
+    tensor([3., 4.])
+    """
     return _mapped("map_", x, (tensor,), callable)
 
 
 @tensor_method("map2_")
 def map2_(x: Tensor, y: Tensor, z: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
-    """The tensor itself, each element replaced by what a Python function makes of it and two others."""
+    """The tensor itself, each element replaced by what a Python function makes of it and two others.
+
+    >>> import lucid
+    >>> x, y = lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0])
+    >>> x.map2_(y, y, lambda a, b, c: a + b * c)
+    tensor([10., 18.])
+    """
     return _mapped("map2_", x, (y, z), callable)

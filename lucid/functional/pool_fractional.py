@@ -52,7 +52,7 @@ def _fractional(
     kernel, spatial = sizes(name, "kernel_size", kernel_size, n), x.shape[-n:]
     out = _targets(name, spatial, output_size, output_ratio)
     planes = (x.shape[0] if x.ndim == n + 2 else 1, x.shape[-n - 1])
-    if any(o < 1 or o + k - 1 > size for o, k, size in zip(out, kernel, spatial, strict=True)):
+    if any(o < 1 or k < 1 or o + k - 1 > size for o, k, size in zip(out, kernel, spatial, strict=True)):
         raise ShapeError(
             f"{name}: {out} windows of {kernel} do not fit in the sizes {spatial}; output + kernel - 1 must "
             "not exceed the input"

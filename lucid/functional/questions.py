@@ -80,7 +80,12 @@ setattr(Tensor, "is_cpu", property(  # noqa: B010
 
 @tensor_method("ndimension")
 def ndimension(x: Tensor) -> int:
-    """The number of dimensions: an older name of `ndim`."""
+    """The number of dimensions: an older name of `ndim`.
+
+    >>> import lucid
+    >>> lucid.zeros(2, 3).ndimension()
+    2
+    """
     return x.ndim
 
 
@@ -102,7 +107,12 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
 @tensor_method("new_empty_strided")
 def new_empty_strided(x: Tensor, size: Any, stride: Any, dtype: Any = None, device: Any = None,
                       requires_grad: bool = False) -> Tensor:
-    """`empty_strided` with the dtype and device of `x`, unless given."""  # fmt: skip
+    """`empty_strided` with the dtype and device of `x`, unless given.
+
+    >>> import lucid
+    >>> lucid.zeros(1, dtype=lucid.int64).new_empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
     wanted, where = x.dtype if dtype is None else dtype, x.device if device is None else device
     return empty_strided(size, stride, dtype=wanted, device=where, requires_grad=requires_grad)
 
@@ -134,8 +144,9 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 
 @public(method=True)
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """The first `size` positions of `nonzero`, int64 [size, dimensions]; rows of `fill_value` where there are
-    fewer.
+    """The first `size` positions of `nonzero`, int64 [size, dimensions].
+
+    Where there are fewer, rows of `fill_value`.
 
     >>> import lucid
     >>> lucid.nonzero_static(lucid.tensor([0, 1, 2]), size=3)

@@ -395,6 +395,10 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """
     backend = count.storage.backend
     n, p = (backend.to_numpy(t.storage.array) for t in (count, prob))
+    try:
+        np.broadcast_shapes(n.shape, p.shape)
+    except ValueError:
+        raise ShapeError(f"binomial: shapes {n.shape} and {p.shape} do not broadcast together") from None
     if not ((n >= 0).all() and (p >= 0).all() and (p <= 1).all()):
         raise ShapeError("binomial: expected counts of at least 0 and probabilities in [0, 1]")
     draws = generator_for(generator, backend).host().binomial(n.astype("int64"), p.astype("float64"))

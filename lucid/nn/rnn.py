@@ -273,7 +273,12 @@ def _lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RNNCellBase(Module):
-    """What the cells share: weights [gates * hidden_size, ...] and biases."""
+    """What the cells share: weights [gates * hidden_size, ...] and biases.
+
+    >>> import lucid
+    >>> isinstance(lucid.nn.GRUCell(2, 3), lucid.nn.RNNCellBase)
+    True
+    """
 
     gates: ClassVar[int]
 

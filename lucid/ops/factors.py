@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+from ..errors import IndexRangeError
 from .common import Shape
 from .linalg import broadcast_shapes, check_matrix
 from .registry import A, Sample, op
@@ -84,6 +85,11 @@ def _ldl_solve(xp: Any, ld: Any, pivots: list[int], b: Any, hermitian: bool) -> 
     # LAPACK's sytrs: the exchanges stand between the columns of L, they are not gathered in one permutation.
     b, n, steps, k = b.copy(), len(pivots), [], 0
     while k < n:
+        if not 1 <= abs(pivots[k]) <= n:
+            raise IndexRangeError(
+                f"linalg.ldl_solve: pivots must lie in [1, {n}], or be their negatives, got {pivots[k]}; "
+                "pass those of ldl_factor"
+            )
         size = 1 if pivots[k] > 0 else 2
         steps.append((k, size, abs(pivots[k]) - 1))
         k += size
