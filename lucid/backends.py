@@ -165,10 +165,10 @@ def _set_precision(precision: str) -> None:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Nothing; "highest" computes products of float32 matrices in float32, "high" may use TF32 on CUDA,
-    "medium" also parts in bfloat16 (with cublaslt; in cublas it is "high").
+    """Nothing; sets how products of float32 matrices are computed on CUDA.
 
-    The CPU does not change. Raises ValueError for another word.
+    precision: "highest" is float32, "high" may use TF32, "medium" also parts in bfloat16 (with cublaslt; in
+    cublas it is "high"). The CPU does not change. Raises ValueError for another word.
 
     >>> import lucid
     >>> lucid.set_float32_matmul_precision("highest")

@@ -48,17 +48,31 @@ def __getattr__(name: str) -> Any:
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """{"file_descriptor"}: shared memory is passed as an open file."""
+    """{"file_descriptor"}: shared memory is passed as an open file.
+
+    >>> from lucid import multiprocessing as mp
+    >>> mp.get_all_sharing_strategies()
+    {'file_descriptor'}
+    """
     return {"file_descriptor"}
 
 
 def get_sharing_strategy() -> str:
-    """ "file_descriptor"."""
+    """ "file_descriptor".
+
+    >>> from lucid import multiprocessing as mp
+    >>> mp.get_sharing_strategy()
+    'file_descriptor'
+    """
     return "file_descriptor"
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Nothing; there is one strategy."""
+    """Nothing; there is one strategy.
+
+    >>> from lucid import multiprocessing as mp
+    >>> mp.set_sharing_strategy("file_descriptor")
+    """
     if new_strategy != "file_descriptor":
         raise ValueError(f"set_sharing_strategy: only 'file_descriptor' is there, got {new_strategy!r}")
 
@@ -91,7 +105,13 @@ class ProcessExitedException(ProcessException):
 
 
 class ProcessContext:
-    """The processes that `spawn(join=False)` has started."""
+    """The processes that `spawn(join=False)` has started.
+
+    >>> from lucid import multiprocessing as mp
+    >>> context = mp.spawn(train, nprocs=2, join=False)                           # doctest: +SKIP
+    >>> while not context.join(timeout=10):                                       # doctest: +SKIP
+    ...     print(context.pids())
+    """
 
     def __init__(self, processes: list[Any], errors: list[Any]) -> None:
         self.processes, self._errors = processes, errors
@@ -107,7 +127,7 @@ class ProcessContext:
         When one fails the others are ended (killed after `grace_period` more seconds), and
         ProcessRaisedException or ProcessExitedException is raised.
         """
-        ready = _connection.wait(list(self.sentinels), timeout)
+        ready = _connection.wait(list(self.sentinels), timeout) if self.sentinels else []
         failed = None
         for sentinel in ready:
             index = self.sentinels.pop(sentinel)
@@ -158,7 +178,11 @@ def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], errors: Any)
 
 def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True,
                     daemon: bool = False, start_method: str = "spawn") -> ProcessContext | None:
-    """None after `nprocs` processes have run fn(index, *args); with join=False, a ProcessContext at once."""
+    """None after `nprocs` processes have run fn(index, *args); with join=False, a ProcessContext at once.
+
+    >>> from lucid import multiprocessing as mp
+    >>> mp.start_processes(print, nprocs=0, start_method="spawn")
+    """
     context: Any = _mp.get_context(start_method)
     processes, errors = [], []
     for index in range(nprocs):
@@ -176,13 +200,13 @@ def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: 
 
 def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True,
           daemon: bool = False, start_method: str = "spawn") -> ProcessContext | None:
-    """None after `nprocs` fresh processes have run fn(index, *args); with join=False, a ProcessContext at
-    once.
+    """None after `nprocs` fresh processes have run fn(index, *args).
 
-    fn must stand at the top of a module. When a process fails the others are ended and an exception with its
-    traceback is raised.
+    join=False: a ProcessContext at once. fn must stand at the top of a module. When a process fails the
+    others are ended and an exception with its traceback is raised.
 
+    >>> from lucid import multiprocessing as mp
     >>> def train(rank, world_size): ...
-    >>> spawn(train, args=(2,), nprocs=2)                                           # doctest: +SKIP
+    >>> mp.spawn(train, args=(2,), nprocs=2)                                        # doctest: +SKIP
     """
     return start_processes(fn, args, nprocs, join, daemon, start_method)

@@ -37,22 +37,43 @@ def add_safe_globals(safe_globals: list[Entry]) -> None:
     """Nothing; objects of these classes are built from `.pt` files from now on.
 
     An entry is a class, or (class, "module.name") for one that files know under another name.
+
+    >>> import argparse
+    >>> from lucid import serialization
+    >>> serialization.add_safe_globals([argparse.Namespace])
+    >>> serialization.clear_safe_globals()
     """
     SAFE.update([_named(entry) for entry in safe_globals])
 
 
 def get_safe_globals() -> list[type]:
-    """The classes that are allowed."""
+    """The classes that are allowed.
+
+    >>> from lucid import serialization
+    >>> serialization.get_safe_globals()
+    []
+    """
     return list(SAFE.values())
 
 
 def clear_safe_globals() -> None:
-    """Nothing; no class is allowed any more."""
+    """Nothing; no class is allowed any more.
+
+    >>> from lucid import serialization
+    >>> serialization.clear_safe_globals()
+    """
     SAFE.clear()
 
 
 class safe_globals:
-    """A context in which objects of these classes are built from `.pt` files; see `add_safe_globals`."""
+    """A context in which objects of these classes are built from `.pt` files; see `add_safe_globals`.
+
+    >>> import argparse
+    >>> from lucid import serialization
+    >>> with serialization.safe_globals([argparse.Namespace]):
+    ...     serialization.get_safe_globals()
+    [<class 'argparse.Namespace'>]
+    """
 
     def __init__(self, safe_globals: list[Entry]) -> None:
         self._added = dict([_named(entry) for entry in safe_globals])

@@ -13,8 +13,14 @@ from .tensor import PRINT, Tensor
 
 
 class memory_format(Enum):
-    """The order of a tensor's dimensions in memory, which functions accept and do not use: here it is always
-    that of the shape, or of what a tensor views.
+    """The order of a tensor's dimensions in memory, which functions accept and do not use.
+
+    Here it is always that of the shape, or of what a tensor views.
+
+    >>> import lucid
+    >>> x = lucid.zeros(1, 3, 4, 4).to(memory_format=lucid.channels_last)
+    >>> x.is_contiguous()
+    True
     """
 
     contiguous_format = 0
@@ -24,7 +30,12 @@ class memory_format(Enum):
 
 
 class layout(Enum):
-    """How a tensor is stored: always strided."""
+    """How a tensor is stored: always strided.
+
+    >>> import lucid
+    >>> lucid.strided
+    <layout.strided: 0>
+    """
 
     strided = 0
 
@@ -46,10 +57,11 @@ _PROFILES: dict[str, dict[str, Any]] = {
 def set_printoptions(precision: int | None = None, threshold: int | None = None,
                      edgeitems: int | None = None, linewidth: int | None = None, profile: str | None = None,
                      sci_mode: bool | None = None) -> None:
-    """Nothing; tensors are printed with so many digits, in full up to `threshold` elements, else `edgeitems`
-    at each end of a dimension.
+    """Nothing; sets how tensors are printed.
 
-    profile: "default", "short" or "full". sci_mode: True for numbers with exponents, False for none.
+    precision: digits. threshold: up to so many elements are printed in full, of more `edgeitems` at each end
+    of a dimension. profile: "default", "short" or "full". sci_mode: True for numbers with exponents, False
+    for none.
 
     >>> import lucid
     >>> lucid.set_printoptions(precision=2)
@@ -69,7 +81,12 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
 
 
 def get_default_device() -> Device:
-    """The device on which new tensors are made when none is named."""
+    """The device on which new tensors are made when none is named.
+
+    >>> import lucid
+    >>> lucid.get_default_device()
+    device(type='cpu')
+    """
     return default_device()
 
 
@@ -77,8 +94,16 @@ _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16"
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Nothing; sets the default dtype and device from the name of one of PyTorch's tensor types
-    ("torch.cuda.FloatTensor"). New programs call `set_default_dtype` and `set_default_device`.
+    """Nothing; sets the default dtype and device from one of PyTorch's tensor types.
+
+    t: a name ("torch.cuda.FloatTensor") or a type. New programs call `set_default_dtype` and
+    `set_default_device`.
+
+    >>> import lucid
+    >>> lucid.set_default_tensor_type("torch.DoubleTensor")
+    >>> lucid.zeros(1).dtype.name
+    'float64'
+    >>> lucid.set_default_tensor_type(lucid.FloatTensor)
     """
     name = t if isinstance(t, str) else f"{getattr(t, 'prefix', '')}{getattr(t, '__name__', t)}"
     *path, last = str(name).split(".")
@@ -91,13 +116,24 @@ def set_default_tensor_type(t: Any) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads that share a long elementwise computation on the CPU."""
+    """The number of threads that share a long elementwise computation on the CPU.
+
+    >>> import lucid
+    >>> lucid.get_num_threads() >= 1
+    True
+    """
     return _sweep.width()
 
 
 def set_num_threads(n: int) -> None:
-    """Nothing; so many threads share a long elementwise computation on the CPU. (Matrix products are those of
-    NumPy's BLAS, which reads OMP_NUM_THREADS when it starts.)
+    """Nothing; so many threads share a long elementwise computation on the CPU.
+
+    Matrix products are those of NumPy's BLAS, which reads OMP_NUM_THREADS when it starts.
+
+    >>> import lucid
+    >>> before = lucid.get_num_threads()
+    >>> lucid.set_num_threads(1)
+    >>> lucid.set_num_threads(before)
     """
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"set_num_threads: expected an integer of at least 1, got {n!r}")
@@ -106,5 +142,10 @@ def set_num_threads(n: int) -> None:
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the only element is not zero (waits for the device)."""
+    """Whether the only element is not zero (waits for the device).
+
+    >>> import lucid
+    >>> lucid.is_nonzero(lucid.tensor([0.0]))
+    False
+    """
     return bool(input)

@@ -21,9 +21,11 @@ NAMESPACES = [
     *(f"lucid.{name}" for name in ("accelerator", "amp", "autograd", "backends", "cuda", "datasets")),
     *(f"lucid.{name}" for name in ("distributions", "errors", "fft", "fusion", "io", "linalg", "optim")),
     *(f"lucid.{name}" for name in ("profiler", "random", "special", "testing", "utils")),
+    *(f"lucid.{name}" for name in ("distributed", "multiprocessing", "serialization", "settings")),
     *(f"lucid.array_api{name}" for name in ("", ".fft", ".linalg")),
     *(f"lucid.autograd.{name}" for name in ("functional", "graph")),
-    *(f"lucid.nn{name}" for name in ("", ".functional", ".init", ".utils", ".utils.rnn")),
+    *(f"lucid.nn{name}" for name in ("", ".functional", ".init", ".parallel", ".utils", ".utils.rnn")),
+    *(f"lucid.nn.utils.{name}" for name in ("parametrizations", "parametrize")),
     "lucid.optim.lr_scheduler",
     *(f"lucid.utils.{name}" for name in ("checkpoint", "data", "tensorboard")),
 ]

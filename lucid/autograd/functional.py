@@ -232,10 +232,15 @@ class _TensorType(type):
 
 
 class Variable(metaclass=_TensorType):
-    """A tensor with the data of another, of PyTorch's early days; `isinstance(x, Variable)` holds for every
-    tensor.
+    """A tensor with the data of another, of PyTorch's early days.
 
-    volatile: the old word for `no_grad`; True is refused.
+    `isinstance(x, Variable)` holds for every tensor. volatile: the old word for `no_grad`; True is refused.
+
+    >>> import lucid
+    >>> from lucid.autograd import Variable
+    >>> x = Variable(lucid.ones(2), requires_grad=True)
+    >>> isinstance(x, Variable), isinstance(x, lucid.Tensor)
+    (True, True)
     """
 
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:

@@ -13,12 +13,25 @@ GradientEdge = Edge
 
 
 def get_gradient_edge(tensor: TensorImpl) -> Edge:
-    """The edge (node, output number) by which a gradient of the tensor enters the graph."""
+    """The edge (node, output number) by which a gradient of the tensor enters the graph.
+
+    >>> import lucid
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> lucid.autograd.graph.get_gradient_edge(x * 2).node.name()
+    'MulBackward'
+    """
     return tensor.gradient_edge()
 
 
 def increment_version(tensor: Any) -> None:
-    """Nothing; tells autograd that the data of a tensor (or of several) was written to by other means."""
+    """Nothing; tells autograd that the data of a tensor (or of several) was written to by other means.
+
+    >>> import lucid
+    >>> x = lucid.ones(2)
+    >>> lucid.autograd.graph.increment_version(x)
+    >>> x._version
+    1
+    """
     for t in (tensor,) if isinstance(tensor, TensorImpl) else tensor:
         t.storage.version += 1
 

@@ -280,40 +280,74 @@ def initial_seed() -> int:
 
 
 def get_rng_state_all() -> list[tuple[int, int]]:
-    """(seed, offset) of every device's default generator."""
+    """(seed, offset) of every device's default generator.
+
+    >>> import lucid
+    >>> states = lucid.cuda.get_rng_state_all()
+    """
     return [get_rng_state(i) for i in range(device_count())]
 
 
 def set_rng_state_all(new_states: Iterable[tuple[int, int]]) -> None:
-    """Nothing; every device's default generator goes on from its state."""
+    """Nothing; every device's default generator goes on from its state.
+
+    >>> import lucid
+    >>> lucid.cuda.set_rng_state_all(lucid.cuda.get_rng_state_all())
+    """
     for i, state in enumerate(new_states):
         set_rng_state(state, i)
 
 
 def seed() -> None:
-    """Nothing; the current device's default generator starts anew, at a seed of the system's."""
+    """Nothing; the current device's default generator starts anew, at a seed of the system's.
+
+    >>> import lucid
+    >>> lucid.cuda.seed()
+    """
     manual_seed(secrets.randbits(63))
 
 
 def seed_all() -> None:
-    """Nothing; the default generators of all devices start anew, at one seed of the system's."""
+    """Nothing; the default generators of all devices start anew, at one seed of the system's.
+
+    >>> import lucid
+    >>> lucid.cuda.seed_all()
+    """
     manual_seed_all(secrets.randbits(63))
 
 
 def init() -> None:
-    """Nothing; opens the current device. Raises DeviceError with the cure where there is none."""
+    """Nothing; opens the current device. Raises DeviceError with the cure where there is none.
+
+    >>> import lucid
+    >>> if lucid.cuda.is_available():
+    ...     lucid.cuda.init()
+    """
     backend()
 
 
 def is_initialized() -> bool:
-    """Whether a CUDA device has been opened in this process."""
+    """Whether a CUDA device has been opened in this process.
+
+    >>> import lucid
+    >>> opened = lucid.cuda.is_initialized()
+    """
     return any(b.name == "cuda" for b in Backend.instances())
 
 
 def get_arch_list() -> list[str]:
-    """The architectures that kernels are compiled for, at run time: those of the devices here."""
+    """The architectures that kernels are compiled for, at run time: those of the devices here.
+
+    >>> import lucid
+    >>> lucid.cuda.get_arch_list()                                  # doctest: +SKIP
+    ['sm_90']
+    """
     return sorted({"sm_{}{}".format(*get_device_capability(i)) for i in range(device_count())})
 
 
 def ipc_collect() -> None:
-    """Nothing: CUDA memory is not shared between processes."""
+    """Nothing: CUDA memory is not shared between processes.
+
+    >>> import lucid
+    >>> lucid.cuda.ipc_collect()
+    """

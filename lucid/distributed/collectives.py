@@ -97,14 +97,26 @@ def _root(name: str, group: ProcessGroup, given: int | None, group_given: int | 
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Nothing; returns when all ranks of the group have called it."""
+    """Nothing; returns when all ranks of the group have called it.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.barrier()
+    >>> dist.destroy_process_group()
+    """
     g = group_of("barrier", group)
     return None if g is None else submit(g, g.barrier, async_op=async_op)
 
 
 def monitored_barrier(group: Any = None, timeout: timedelta | float | None = None,
                       wait_all_ranks: bool = False) -> None:
-    """Nothing; a barrier with a time of its own, after which the ranks that did not come are named."""
+    """Nothing; a barrier with a time of its own, after which the ranks that did not come are named.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.monitored_barrier(timeout=30)
+    >>> dist.destroy_process_group()
+    """
     g = group_of("monitored_barrier", group)
     if g is None:
         return
@@ -122,6 +134,15 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
 
     The same bits on every rank and in every run: values are reduced in the order of the ranks, float16 and
     bfloat16 in float32. (NCCL has its own order.)
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> x = lucid.tensor([1.0, 2.0])
+    >>> dist.all_reduce(x, op=dist.ReduceOp.SUM)
+    >>> x
+    tensor([1., 2.])
+    >>> dist.destroy_process_group()
     """
     g = group_of("all_reduce", group)
     if g is None:
@@ -137,7 +158,17 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
 
 def reduce(tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None,
            async_op: bool = False, group_dst: int | None = None) -> Work | None:
-    """Nothing; the tensor holds, on rank `dst`, the reduction of all ranks' tensors. Others keep theirs."""
+    """Nothing; the tensor holds, on rank `dst`, the reduction of all ranks' tensors. Others keep theirs.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> x = lucid.tensor([1.0, 2.0])
+    >>> dist.reduce(x, dst=0)
+    >>> x
+    tensor([1., 2.])
+    >>> dist.destroy_process_group()
+    """
     g = group_of("reduce", group)
     if g is None:
         return None
@@ -153,7 +184,17 @@ def reduce(tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group
 
 def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
               group_src: int | None = None) -> Work | None:
-    """Nothing; the tensor holds, on all ranks, what it holds on rank `src`."""
+    """Nothing; the tensor holds, on all ranks, what it holds on rank `src`.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> x = lucid.tensor([1.0, 2.0])
+    >>> dist.broadcast(x, src=0)
+    >>> x
+    tensor([1., 2.])
+    >>> dist.destroy_process_group()
+    """
     g = group_of("broadcast", group)
     if g is None:
         return None
@@ -169,7 +210,17 @@ def broadcast(tensor: Tensor, src: int | None = None, group: Any = None, async_o
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
                async_op: bool = False) -> Work | None:
-    """Nothing; tensor_list[i] holds, on all ranks, rank i's tensor. All of one shape and dtype."""
+    """Nothing; tensor_list[i] holds, on all ranks, rank i's tensor. All of one shape and dtype.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> outs = [lucid.zeros(2) for _ in range(dist.get_world_size())]
+    >>> dist.all_gather(outs, lucid.tensor([1.0, 2.0]))
+    >>> outs
+    [tensor([1., 2.])]
+    >>> dist.destroy_process_group()
+    """
     g = group_of("all_gather", group)
     if g is None:
         return None
@@ -185,8 +236,18 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
 
 def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None,
                            async_op: bool = False) -> Work | None:
-    """Nothing; the output [ranks * n, ...] (or [ranks, n, ...]) holds all ranks' inputs [n, ...], one after
-    the other.
+    """Nothing; the output holds the inputs of all ranks, one after the other.
+
+    input: [n, ...]; output: [ranks * n, ...] or [ranks, n, ...].
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> out = lucid.zeros(dist.get_world_size() * 2)
+    >>> dist.all_gather_into_tensor(out, lucid.tensor([1.0, 2.0]))
+    >>> out
+    tensor([1., 2.])
+    >>> dist.destroy_process_group()
     """
     g = group_of("all_gather_into_tensor", group)
     if g is None:
@@ -219,7 +280,17 @@ def _check_whole(name: str, whole: Tensor, part: Tensor, count: int) -> None:
 
 def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int | None = None,
            group: Any = None, async_op: bool = False, group_dst: int | None = None) -> Work | None:
-    """Nothing; on rank `dst`, gather_list[i] holds rank i's tensor."""
+    """Nothing; on rank `dst`, gather_list[i] holds rank i's tensor.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> outs = [lucid.zeros(2) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
+    >>> dist.gather(lucid.tensor([1.0, 2.0]), outs, dst=0)
+    >>> outs
+    [tensor([1., 2.])]
+    >>> dist.destroy_process_group()
+    """
     g = group_of("gather", group)
     if g is None:
         return None
@@ -237,7 +308,17 @@ def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int
 
 def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int | None = None,
             group: Any = None, async_op: bool = False, group_src: int | None = None) -> Work | None:
-    """Nothing; the tensor holds scatter_list[i] of rank `src`, i this rank's number in the group."""
+    """Nothing; the tensor holds scatter_list[i] of rank `src`, i this rank's number in the group.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> x, parts = lucid.zeros(2), [lucid.tensor([1.0, 2.0])] if dist.get_rank() == 0 else None
+    >>> dist.scatter(x, parts, src=0)
+    >>> x
+    tensor([1., 2.])
+    >>> dist.destroy_process_group()
+    """
     g = group_of("scatter", group)
     if g is None:
         return None
@@ -251,7 +332,17 @@ def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: i
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
                    async_op: bool = False) -> Work | None:
-    """Nothing; the output holds the reduction of input_list[i] of all ranks, i this rank's number."""
+    """Nothing; the output holds the reduction of input_list[i] of all ranks, i this rank's number.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> x = lucid.zeros(2)
+    >>> dist.reduce_scatter(x, [lucid.tensor([1.0, 2.0])])
+    >>> x
+    tensor([1., 2.])
+    >>> dist.destroy_process_group()
+    """
     g = group_of("reduce_scatter", group)
     if g is None:
         return None
@@ -263,7 +354,17 @@ def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Any = Reduc
 
 def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
                           async_op: bool = False) -> Work | None:
-    """Nothing; the output [n, ...] holds this rank's part of the reduction of all inputs [ranks * n, ...]."""
+    """Nothing; the output [n, ...] holds this rank's part of the reduction of all inputs [ranks * n, ...].
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> x = lucid.zeros(2)
+    >>> dist.reduce_scatter_tensor(x, lucid.tensor([1.0, 2.0]))
+    >>> x
+    tensor([1., 2.])
+    >>> dist.destroy_process_group()
+    """
     g = group_of("reduce_scatter_tensor", group)
     if g is None:
         return None
@@ -281,8 +382,18 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM,
 
 def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None,
                async_op: bool = False) -> Work | None:
-    """Nothing; output_tensor_list[i] holds what rank i's input_tensor_list has for this rank. All of one
-    shape and dtype.
+    """Nothing; output_tensor_list[i] holds what rank i's input_tensor_list has for this rank.
+
+    All tensors of one shape and dtype.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> outs = [lucid.zeros(2)]
+    >>> dist.all_to_all(outs, [lucid.tensor([1.0, 2.0])])
+    >>> outs
+    [tensor([1., 2.])]
+    >>> dist.destroy_process_group()
     """
     g = group_of("all_to_all", group)
     if g is None:
@@ -300,7 +411,12 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
 
 def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
          group_dst: int | None = None) -> None:
-    """Nothing; returns when rank `dst` has received the tensor with `recv`."""
+    """Nothing; returns when rank `dst` has received the tensor with `recv`.
+
+    >>> import lucid.distributed as dist
+    >>> if dist.is_initialized() and dist.get_rank() == 0:
+    ...     dist.send(x, dst=1)
+    """
     g = group_of("send", group)
     if g is None:
         return
@@ -314,7 +430,12 @@ def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
          group_src: int | None = None) -> int:
-    """The rank `src`, once the tensor holds what that rank has sent with `send`."""
+    """The rank `src`, once the tensor holds what that rank has sent with `send`.
+
+    >>> import lucid.distributed as dist
+    >>> if dist.is_initialized() and dist.get_rank() == 1:
+    ...     dist.recv(x, src=0)
+    """
     g = group_of("recv", group)
     if g is None:
         return -1
@@ -363,6 +484,14 @@ def broadcast_object_list(object_list: list[Any], src: int | None = None, group:
 
     Objects: what `lucid.save` takes: tensors, arrays, numbers, strings, None, and dicts, lists, tuples and
     sets of them. Tensors arrive on the CPU.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> objects = [{"lr": 0.1}] if dist.get_rank() == 0 else [None]
+    >>> dist.broadcast_object_list(objects, src=0)
+    >>> objects
+    [{'lr': 0.1}]
+    >>> dist.destroy_process_group()
     """
     g = group_of("broadcast_object_list", group)
     if g is None:
@@ -376,7 +505,16 @@ def broadcast_object_list(object_list: list[Any], src: int | None = None, group:
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Nothing; object_list[i] is, on all ranks, rank i's object (see `broadcast_object_list`)."""
+    """Nothing; object_list[i] is, on all ranks, rank i's object (see `broadcast_object_list`).
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> found = [None] * dist.get_world_size()
+    >>> dist.all_gather_object(found, {"rank": dist.get_rank()})
+    >>> found
+    [{'rank': 0}]
+    >>> dist.destroy_process_group()
+    """
     g = group_of("all_gather_object", group)
     if g is None:
         return
@@ -386,7 +524,16 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None,
                   group: Any = None, group_dst: int | None = None) -> None:
-    """Nothing; on rank `dst`, object_gather_list[i] is rank i's object (see `broadcast_object_list`)."""
+    """Nothing; on rank `dst`, object_gather_list[i] is rank i's object (see `broadcast_object_list`).
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> found = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+    >>> dist.gather_object(dist.get_rank(), found, dst=0)
+    >>> found
+    [0]
+    >>> dist.destroy_process_group()
+    """
     g = group_of("gather_object", group)
     if g is None:
         return

@@ -30,7 +30,12 @@ SMALL = 1 << 14
 
 
 class ReduceOp(Enum):
-    """How values of the ranks become one. AVG: the sum divided by their number, for floating dtypes."""
+    """How values of the ranks become one. AVG: the sum divided by their number, for floating dtypes.
+
+    >>> import lucid.distributed as dist
+    >>> [op.name for op in dist.ReduceOp]
+    ['SUM', 'AVG', 'PRODUCT', 'MIN', 'MAX', 'BAND', 'BOR', 'BXOR']
+    """
 
     SUM = "sum"
     AVG = "avg"
@@ -119,7 +124,15 @@ class Worker:
 
 
 class ProcessGroup:
-    """Some or all ranks of the job. The methods run in the worker's thread, on contiguous host arrays."""
+    """Some or all ranks of the job. The methods run in the worker's thread, on contiguous host arrays.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> group = dist.new_group([0])
+    >>> group.rank(), group.size()
+    (0, 1)
+    >>> dist.destroy_process_group()
+    """
 
     def __init__(self, name: str, ranks: Sequence[int], mesh: Mesh, worker: Worker, timeout: float,
                  backend: str = "gloo") -> None:

@@ -19,7 +19,14 @@ BACKENDS = {"gloo": "gloo", "nccl": "nccl", "cpu:gloo,cuda:nccl": "nccl", "cuda:
 
 
 class GroupMember:
-    """WORLD: the group of all ranks. NON_GROUP_MEMBER: what `new_group` gives to a rank that is not in it."""
+    """WORLD: the group of all ranks. NON_GROUP_MEMBER: what `new_group` gives to a rank that is not in it.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.GroupMember.WORLD
+    <ProcessGroup 'world', ranks 0>
+    >>> dist.destroy_process_group()
+    """
 
     NON_GROUP_MEMBER = -100
     WORLD: ProcessGroup | None = None
@@ -31,7 +38,17 @@ _count = 0
 
 
 class Work:
-    """A collective under way, of `async_op=True`: `wait()` before the tensors are used."""
+    """A collective under way, of `async_op=True`: `wait()` before the tensors are used.
+
+    >>> import lucid
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> x = lucid.ones(2)
+    >>> work = dist.all_reduce(x, async_op=True)
+    >>> work.wait()
+    True
+    >>> dist.destroy_process_group()
+    """
 
     def __init__(self, future: Future[Any], finish: Callable[[], Any]) -> None:
         self._future, self._finish, self._result = future, finish, None
@@ -87,22 +104,41 @@ def submit(group: ProcessGroup, job: Callable[[], Any], finish: Callable[[], Any
 
 
 def is_available() -> bool:
-    """True."""
+    """True.
+
+    >>> import lucid.distributed as dist
+    >>> dist.is_available()
+    True
+    """
     return True
 
 
 def is_initialized() -> bool:
-    """Whether `init_process_group` has been called, and not `destroy_process_group` since."""
+    """Whether `init_process_group` has been called, and not `destroy_process_group` since.
+
+    >>> import lucid.distributed as dist
+    >>> dist.is_initialized()
+    False
+    """
     return GroupMember.WORLD is not None
 
 
 def is_gloo_available() -> bool:
-    """True: "gloo" here is TCP sockets of the standard library."""
+    """True: "gloo" here is TCP sockets of the standard library.
+
+    >>> import lucid.distributed as dist
+    >>> dist.is_gloo_available()
+    True
+    """
     return True
 
 
 def is_nccl_available() -> bool:
-    """Whether CuPy has NCCL here."""
+    """Whether CuPy has NCCL here.
+
+    >>> import lucid.distributed as dist
+    >>> backend = "nccl" if dist.is_nccl_available() else "gloo"
+    """
     try:
         return bool(backend_of("cuda").nccl_available())  # type: ignore[attr-defined]
     except Exception:
@@ -110,12 +146,22 @@ def is_nccl_available() -> bool:
 
 
 def is_mpi_available() -> bool:
-    """False."""
+    """False.
+
+    >>> import lucid.distributed as dist
+    >>> dist.is_mpi_available()
+    False
+    """
     return False
 
 
 def is_torchelastic_launched() -> bool:
-    """Whether `python -m lucid.distributed.run`, or a launcher of that kind, has started this process."""
+    """Whether `python -m lucid.distributed.run`, or a launcher of that kind, has started this process.
+
+    >>> import lucid.distributed as dist
+    >>> if dist.is_torchelastic_launched():
+    ...     dist.init_process_group("gloo")
+    """
     return "LOCAL_RANK" in os.environ and "RANK" in os.environ
 
 
@@ -132,6 +178,12 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     is required.
 
     Raises DistributedError with the ranks that did not come.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.get_rank(), dist.get_world_size()
+    (0, 1)
+    >>> dist.destroy_process_group()
     """
     global _count
     if GroupMember.WORLD is not None:
@@ -158,7 +210,14 @@ def seconds_of(timeout: timedelta | float | None) -> float:
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Nothing; leaves the group, and with the world all groups. The other ranks go on to their own end."""
+    """Nothing; leaves the group, and with the world all groups. The other ranks go on to their own end.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.destroy_process_group()
+    >>> dist.is_initialized()
+    False
+    """
     world = world_of("destroy_process_group")
     if group is not None and group is not world:
         if group in _made:
@@ -191,8 +250,16 @@ def group_of(name: str, given: Any) -> ProcessGroup | None:
 def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | float | None = None,
               backend: str | None = None, pg_options: Any = None, use_local_synchronization: bool = False,
               group_desc: str | None = None, device_id: Any = None) -> Any:
-    """A group of some ranks (all when None). All ranks of the job must call it, in the same order; those that
-    are not in it get GroupMember.NON_GROUP_MEMBER.
+    """A group of some ranks (all when None).
+
+    All ranks of the job must call it, in the same order; those that are not in it get
+    GroupMember.NON_GROUP_MEMBER.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.new_group([0])
+    <ProcessGroup '1', ranks 0>
+    >>> dist.destroy_process_group()
     """
     global _count
     world = world_of("new_group")
@@ -211,19 +278,40 @@ def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | float | N
 
 
 def get_rank(group: Any = None) -> int:
-    """This process's number in the group; -1 where it is not in it."""
+    """This process's number in the group; -1 where it is not in it.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.get_rank()
+    0
+    >>> dist.destroy_process_group()
+    """
     found = group_of("get_rank", group)
     return -1 if found is None else found.rank()
 
 
 def get_world_size(group: Any = None) -> int:
-    """The number of ranks in the group; -1 where this process is not in it."""
+    """The number of ranks in the group; -1 where this process is not in it.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.get_world_size()
+    1
+    >>> dist.destroy_process_group()
+    """
     found = group_of("get_world_size", group)
     return -1 if found is None else found.size()
 
 
 def get_backend(group: Any = None) -> str:
-    """ "gloo" or "nccl"."""
+    """ "gloo" or "nccl".
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.get_backend()
+    'gloo'
+    >>> dist.destroy_process_group()
+    """
     found = group_of("get_backend", group)
     if found is None:
         raise DistributedError("get_backend: this process is not in the group")
@@ -231,7 +319,11 @@ def get_backend(group: Any = None) -> str:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """LOCAL_RANK of the environment: this process's number on its machine."""
+    """LOCAL_RANK of the environment: this process's number on its machine.
+
+    >>> import lucid.distributed as dist
+    >>> device = f"cuda:{dist.get_node_local_rank(fallback_rank=0)}"
+    """
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
     if fallback_rank is None:
@@ -241,18 +333,39 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def get_process_group_ranks(group: Any = None) -> list[int]:
-    """The ranks of the job that are in the group, in its order."""
+    """The ranks of the job that are in the group, in its order.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.get_process_group_ranks()
+    [0]
+    >>> dist.destroy_process_group()
+    """
     found = group_of("get_process_group_ranks", group)
     return [] if found is None else list(found.ranks)
 
 
 def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
-    """The job's rank of the group's rank."""
+    """The job's rank of the group's rank.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.get_global_rank(dist.new_group([0]), 0)
+    0
+    >>> dist.destroy_process_group()
+    """
     return group.ranks[group_rank]
 
 
 def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
-    """The group's rank of the job's rank."""
+    """The group's rank of the job's rank.
+
+    >>> import lucid.distributed as dist
+    >>> dist.init_process_group("gloo", rank=0, world_size=1)
+    >>> dist.get_group_rank(dist.new_group([0]), 0)
+    0
+    >>> dist.destroy_process_group()
+    """
     if global_rank not in group.ranks:
         raise DistributedError(f"get_group_rank: rank {global_rank} is not in {group}")
     return group.ranks.index(global_rank)

@@ -18,6 +18,10 @@ def share_memory_(x: Tensor) -> Tensor:
     then sees the writes of all others; a tensor elsewhere arrives as a copy. A process that puts it into a
     queue must live until it was taken out. Gradients are not shared. The tensor must own its memory, on the
     CPU.
+
+    >>> import lucid
+    >>> lucid.zeros(3).share_memory_().is_shared()
+    True
     """
     if x.device.type != "cpu":
         raise LucidError(f"share_memory_: the tensor is on {x.device}, whose memory is not shared between "
@@ -33,7 +37,12 @@ def share_memory_(x: Tensor) -> Tensor:
 
 
 def is_shared(x: Tensor) -> bool:
-    """Whether the data lies in memory that other processes can share."""
+    """Whether the data lies in memory that other processes can share.
+
+    >>> import lucid
+    >>> lucid.zeros(3).is_shared()
+    False
+    """
     return x.device.type == "cpu" and shared.is_shared(x.array)
 
 

@@ -23,13 +23,12 @@ class ASMoutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Log-softmax over many classes, sorted from frequent to rare, and its loss (Grave et al. 2017,
-    arXiv:1609.04309).
+    """Log-softmax over many classes, and its loss (Grave et al. 2017, arXiv:1609.04309).
 
-    The classes below cutoffs[0] and one entry for each cluster of rarer ones make the head. Cluster i,
-    classes cutoffs[i] to cutoffs[i + 1], has a projection to in_features // div_value ** (i + 1) features. A
-    log probability is that of the head, or of the cluster in the head plus that within the cluster, so a
-    training step computes only the clusters that its targets are in.
+    Classes are sorted from frequent to rare. Those below cutoffs[0], and one entry for each cluster of rarer
+    ones, make the head. Cluster i, classes cutoffs[i] to cutoffs[i + 1], has a projection to in_features //
+    div_value ** (i + 1) features. A log probability is that of the head, or of the cluster in the head plus
+    that within the cluster, so a training step computes only the clusters that its targets are in.
 
     forward(input [N, in_features], target [N]) gives (output, loss); also [in_features] and []. Raises
     ValueError for cutoffs that do not ascend strictly between 0 and n_classes - 1.
@@ -37,7 +36,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     >>> import lucid
     >>> lucid.manual_seed(0)  # doctest: +ELLIPSIS
     <...>
-    >>> softmax = AdaptiveLogSoftmaxWithLoss(4, 10, cutoffs=[3, 6])
+    >>> softmax = lucid.nn.AdaptiveLogSoftmaxWithLoss(4, 10, cutoffs=[3, 6])
     >>> x = lucid.randn(2, 4)
     >>> softmax(x, lucid.tensor([1, 7])).output.shape, softmax.log_prob(x).shape, softmax.predict(x).shape
     ((2,), (2, 10), (2,))

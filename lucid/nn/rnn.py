@@ -274,7 +274,12 @@ def _lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RNNCellBase(Module):
-    """What the cells share: weights [gates * hidden_size, ...] and biases."""
+    """What the cells share: weights [gates * hidden_size, ...] and biases.
+
+    >>> from lucid import nn
+    >>> isinstance(nn.LSTMCell(2, 3), nn.RNNCellBase)
+    True
+    """
 
     gates: ClassVar[int]
 

@@ -35,7 +35,7 @@ class SyncBatchNorm(_BatchNorm):
     evaluation it is BatchNorm. process_group: the world when None.
 
     >>> from lucid import nn
-    >>> SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))[1]
+    >>> nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))[1]
     SyncBatchNorm(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
     """
 

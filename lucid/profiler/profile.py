@@ -334,7 +334,12 @@ def _stack() -> tuple[str, ...]:
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """CPU, and CUDA where a device was opened or can be."""
+    """CPU, and CUDA where a device was opened or can be.
+
+    >>> from lucid import profiler
+    >>> profiler.ProfilerActivity.CPU in profiler.supported_activities()
+    True
+    """
     from ..cuda import is_available
 
     return set(ProfilerActivity) if is_available() else {ProfilerActivity.CPU}

@@ -14,14 +14,24 @@ from typing import Any
 
 
 class ProfilerActivity(Enum):
-    """What to time. CPU: the host. CUDA: the device, for which the profiler waits after each event."""
+    """What to time. CPU: the host. CUDA: the device, for which the profiler waits after each event.
+
+    >>> from lucid.profiler import ProfilerActivity, profile
+    >>> with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as prof:
+    ...     pass
+    """
 
     CPU = 0
     CUDA = 2
 
 
 class ProfilerAction(Enum):
-    """What a profile does in a step. RECORD_AND_SAVE: records, and hands over the trace after the step."""
+    """What a profile does in a step. RECORD_AND_SAVE: records, and hands over the trace after the step.
+
+    >>> from lucid.profiler import ProfilerAction, schedule
+    >>> schedule(wait=1, warmup=0, active=1)(0) is ProfilerAction.NONE
+    True
+    """
 
     NONE = 0
     WARMUP = 1
@@ -31,11 +41,13 @@ class ProfilerAction(Enum):
 
 def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0,
              skip_first_wait: int = 0) -> Callable[[int], ProfilerAction]:
-    """A function step -> action: skip_first steps of nothing, then cycles of `wait` steps of nothing,
-    `warmup` steps whose events are thrown away and `active` recorded ones.
+    """A function that gives the action of a step.
 
-    repeat: the number of cycles, 0 for no end. skip_first_wait: not 0: the first cycle has no `wait`.
+    First come skip_first steps of nothing, then cycles of `wait` steps of nothing, `warmup` steps whose
+    events are thrown away and `active` recorded ones. repeat: the number of cycles, 0 for no end.
+    skip_first_wait: not 0: the first cycle has no `wait`.
 
+    >>> from lucid.profiler import schedule
     >>> plan = schedule(wait=1, warmup=1, active=2, repeat=1)
     >>> [plan(step).name for step in range(5)]
     ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
@@ -69,10 +81,16 @@ def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first
 
 def tensorboard_trace_handler(dir_name: str | os.PathLike[str], worker_name: str | None = None,
                               use_gzip: bool = False) -> Callable[[Any], None]:
-    """A function for `on_trace_ready` that writes each trace to `<dir_name>/<worker>.<time>.pt.trace.json`,
-    the name by which TensorBoard's profiler plugin finds it.
+    """A function for `on_trace_ready` that writes each trace to a file for TensorBoard.
 
+    The name, `<dir_name>/<worker>.<time>.pt.trace.json`, is the one by which its profiler plugin finds it.
     worker_name: host and process number when None.
+
+    >>> import tempfile
+    >>> from lucid.profiler import profile, tensorboard_trace_handler
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with profile(on_trace_ready=tensorboard_trace_handler(folder)):
+    ...         pass
     """
     worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
 

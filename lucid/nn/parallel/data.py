@@ -5,7 +5,7 @@ Copies between devices are recorded, so that the gradients of all replicas meet 
 The replicas run one after the other in the calling thread; CUDA devices work at the same time all the same,
 since each only gets its work queued.
 
-Tested on pairs of different devices; a machine with several GPUs has not run it yet. Training with one
+Tested on two simulated CUDA devices; a machine with several GPUs has not run it yet. Training with one
 process per GPU (`DistributedDataParallel`) is the better way there: the copies here are made in every step.
 """
 
@@ -35,6 +35,10 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
     """A list with one copy of `inputs` per device: tensors in it are split along `dim`, all else is repeated.
 
     A tensor shorter than the number of devices gives fewer parts.
+
+    >>> import lucid
+    >>> lucid.nn.parallel.scatter(lucid.arange(3), ["cpu", "cpu"])
+    [tensor([0, 1]), tensor([2])]
     """
     devices = [Device(d) for d in target_gpus]
 
@@ -55,8 +59,13 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
 
 
 def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
-    """The outputs of all devices joined along `dim` on one device; containers of tensors are joined member by
-    member. 0-d tensors are joined to a vector.
+    """The outputs of all devices joined along `dim` on one device.
+
+    Containers of tensors are joined member by member, 0-d tensors to a vector.
+
+    >>> import lucid
+    >>> lucid.nn.parallel.gather([lucid.tensor([0, 1]), lucid.tensor([2])], "cpu")
+    tensor([0, 1, 2])
     """
     first = outputs[0]
     if isinstance(first, Tensor):
@@ -76,8 +85,16 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
 
 
 def replicate(network: Module, devices: Sequence[Any]) -> list[Module]:
-    """A replica of the module per device. Its parameters are recorded copies: gradients flow back into the
-    module's own. On the device of the module the buffers are the module's own too.
+    """A replica of the module per device.
+
+    Its parameters are recorded copies: gradients flow back into the module's own. On the device of the module
+    the buffers are the module's own too.
+
+    >>> import lucid
+    >>> from lucid import nn
+    >>> layer = nn.Linear(2, 2)
+    >>> len(nn.parallel.replicate(layer, ["cpu", "cpu"]))
+    2
     """
     return [_replica(network, Device(d), {}) for d in devices]
 
@@ -107,7 +124,13 @@ def _replica(module: Module, device: Device, made: dict[int, Any]) -> Any:
 
 def parallel_apply(modules: Sequence[Any], inputs: Sequence[Any], kwargs_tup: Sequence[Any] | None = None,
                    devices: Sequence[Any] | None = None) -> list[Any]:
-    """The outputs of modules[i](*inputs[i], **kwargs_tup[i]), devices[i] being the current one."""
+    """The outputs of modules[i](*inputs[i], **kwargs_tup[i]), devices[i] being the current one.
+
+    >>> import lucid
+    >>> from lucid import nn
+    >>> nn.parallel.parallel_apply([nn.ReLU(), nn.Tanh()], [lucid.ones(1), lucid.zeros(1)])
+    [tensor([1.]), tensor([0.])]
+    """
     kwargs_tup = [{}] * len(modules) if kwargs_tup is None else kwargs_tup
     outputs = []
     for i, (module, given, kwargs) in enumerate(zip(modules, inputs, kwargs_tup, strict=True)):
@@ -129,6 +152,11 @@ def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None 
 
     The outputs are joined on `output_device` (the first device). With one device, or none, it is the module's
     own call. The module must be on the first device.
+
+    >>> import lucid
+    >>> from lucid import nn
+    >>> nn.parallel.data_parallel(nn.Linear(3, 2), lucid.ones(4, 3), device_ids=["cpu", "cpu"]).shape
+    (4, 2)
     """
     inputs = inputs if isinstance(inputs, tuple) else (inputs,) if inputs is not None else ()
     kwargs = module_kwargs or {}
@@ -166,7 +194,7 @@ class DataParallel(Module):
 
     >>> import lucid
     >>> from lucid import nn
-    >>> model = DataParallel(nn.Linear(3, 2), device_ids=["cpu"])
+    >>> model = nn.DataParallel(nn.Linear(3, 2), device_ids=["cpu"])
     >>> model(lucid.ones(4, 3)).shape, list(model.state_dict())
     ((4, 2), ['module.weight', 'module.bias'])
     """

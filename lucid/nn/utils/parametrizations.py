@@ -34,14 +34,13 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """The module, whose parameter `name` is g v / |v|: length and direction are trained apart (Salimans and
-    Kingma 2016, arXiv:1602.07868).
+    """The module, whose parameter `name` is g v / |v|: length and direction are trained apart.
 
-    The norm runs over all dimensions but `dim` (over all for None). g and v are
-    `parametrizations.<name>.original0` and `original1`.
+    Source: Salimans and Kingma 2016, arXiv:1602.07868. The norm runs over all dimensions but `dim` (over all
+    for None). g and v are `parametrizations.<name>.original0` and `original1`.
 
     >>> from lucid import nn
-    >>> layer = weight_norm(nn.Linear(3, 2))
+    >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
     >>> [(n, p.shape) for n, p in layer.named_parameters()][1:]
     [('parametrizations.weight.original0', (2, 1)), ('parametrizations.weight.original1', (2, 3))]
     """
@@ -94,11 +93,16 @@ class _SpectralNorm(Module):
 
 def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
                   dim: int | None = None) -> Module:
-    """The module, whose parameter `name` is divided by its largest singular value (Miyato et al. 2018,
-    arXiv:1802.05957).
+    """The module, whose parameter `name` is divided by its largest singular value.
 
-    The value is found by power iteration: `n_power_iterations` steps at each use in training mode. dim: that
-    of the outputs; 0, or 1 for transposed convolutions, when None.
+    Source: Miyato et al. 2018, arXiv:1802.05957. The value is found by power iteration: `n_power_iterations`
+    steps at each use in training mode. dim: that of the outputs; 0, or 1 for transposed convolutions, when
+    None.
+
+    >>> from lucid import nn
+    >>> layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))
+    >>> [name for name, _ in layer.named_buffers()]
+    ['parametrizations.weight.0._u', 'parametrizations.weight.0._v']
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
@@ -209,7 +213,7 @@ def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None 
 
     >>> import lucid
     >>> from lucid import nn
-    >>> layer = orthogonal(nn.Linear(2, 4))
+    >>> layer = nn.utils.parametrizations.orthogonal(nn.Linear(2, 4))
     >>> bool((layer.weight.T @ layer.weight - lucid.eye(2)).abs().max() < 1e-5)
     True
     """

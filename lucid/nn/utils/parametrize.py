@@ -32,6 +32,13 @@ def cached() -> Iterator[None]:
 
     For modules that read a parameter often (a recurrent layer). The values are those of the first use: do
     not step an optimizer inside.
+
+    >>> from lucid import nn
+    >>> from lucid.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh())
+    >>> with parametrize.cached():
+    ...     layer.weight is layer.weight
+    True
     """
     if _cache.get() is not None:
         yield
@@ -48,6 +55,14 @@ class ParametrizationList(ModuleList):
 
     original: that tensor, a parameter or buffer; original0, original1, ... when the first parametrization's
     `right_inverse` gives several.
+
+    >>> from lucid import nn
+    >>> from lucid.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh())
+    >>> layer.parametrizations.weight
+    ParametrizationList(
+      (0): Tanh()
+    )
     """
 
     original: Any
@@ -182,7 +197,14 @@ def _subclass(base: type[Module], names: list[str]) -> type[Module]:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a module has parametrizations: any, or of one tensor."""
+    """Whether a module has parametrizations: any, or of one tensor.
+
+    >>> from lucid import nn
+    >>> from lucid.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh())
+    >>> parametrize.is_parametrized(layer), parametrize.is_parametrized(layer, "bias")
+    (True, False)
+    """
     found = module._modules.get("parametrizations")
     if not isinstance(found, ModuleDict) or "_lucid_parametrized" not in type(module).__dict__:
         return False
@@ -190,7 +212,14 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def type_before_parametrizations(module: Module) -> type[Module]:
-    """The class that a module had before it was parametrized."""
+    """The class that a module had before it was parametrized.
+
+    >>> from lucid import nn
+    >>> from lucid.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh())
+    >>> parametrize.type_before_parametrizations(layer) is nn.Linear
+    True
+    """
     return type(module).__dict__.get("_lucid_parametrized", type(module))
 
 
@@ -211,6 +240,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
     >>> class Symmetric(nn.Module):
     ...     def forward(self, x):
     ...         return x.triu() + x.triu(1).T
+    >>> from lucid.nn.utils.parametrize import register_parametrization
     >>> layer = register_parametrization(nn.Linear(3, 3), "weight", Symmetric())
     >>> bool((layer.weight == layer.weight.T).all())
     True
@@ -265,6 +295,12 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
     It has the parametrized value, or that of the original with leave_parametrized=False (which a
     parametrization of several originals does not allow).
+
+    >>> from lucid import nn
+    >>> from lucid.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh())
+    >>> parametrize.remove_parametrizations(layer, "weight")
+    Linear(in_features=2, out_features=2, bias=True)
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(

@@ -41,8 +41,15 @@ class SpectralNorm:
 
 def spectral_norm(module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
                   dim: int | None = None) -> M:
-    """The module, whose parameter `name` is from now on `name`_orig over its largest singular value (Miyato
-    et al. 2018, arXiv:1802.05957), found by `n_power_iterations` steps before each forward in training mode.
+    """The module, whose parameter `name` is from now on `name`_orig over its largest singular value.
+
+    It is found by `n_power_iterations` steps before each forward in training mode (Miyato et al. 2018,
+    arXiv:1802.05957).
+
+    >>> from lucid import nn
+    >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
+    >>> sorted(layer.state_dict())
+    ['bias', 'weight_orig', 'weight_u', 'weight_v']
     """
     if SpectralNorm.find(module, name) is not None:
         raise LucidError(f"spectral_norm: {type(module).__name__}.{name} has spectral norm already")
@@ -61,7 +68,13 @@ def spectral_norm(module: M, name: str = "weight", n_power_iterations: int = 1, 
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
-    """The module, whose `name` is one parameter again, with its present value."""
+    """The module, whose `name` is one parameter again, with its present value.
+
+    >>> from lucid import nn
+    >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
+    >>> sorted(nn.utils.remove_spectral_norm(layer).state_dict())
+    ['bias', 'weight']
+    """
     key = SpectralNorm.find(module, name)
     if key is None:
         raise LucidError(f"remove_spectral_norm: {type(module).__name__}.{name} has no spectral norm")
