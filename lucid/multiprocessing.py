@@ -129,7 +129,7 @@ class ProcessContext:
         When one fails the others are ended (killed after `grace_period` more seconds), and
         ProcessRaisedException or ProcessExitedException is raised.
         """
-        ready = _connection.wait(list(self.sentinels), timeout)
+        ready = _connection.wait(list(self.sentinels), timeout) if self.sentinels else []
         failed = None
         for sentinel in ready:
             index = self.sentinels.pop(sentinel)

@@ -78,6 +78,8 @@ def job_of(init_method: str | None, rank: int, world_size: int, token: str | Non
         raise DistributedError(f"init_process_group: expected 0 <= rank < world_size, got rank={rank}, "
                                f"world_size={world_size}")
     secret = (token if token is not None else os.environ.get(TOKEN, "")).encode()
+    if init_method is None and world_size == 1 and "MASTER_ADDR" not in os.environ:
+        return Job(rank, world_size, "", 0, secret)  # there is nobody to meet
     if url.scheme == "file":
         return Job(rank, world_size, "", 0, secret, Path(url.netloc + url.path))
     if url.scheme == "tcp":

@@ -158,10 +158,10 @@ class ModuleList(_Numbered):
             else:
                 groups.append([i, i, text])
         if not groups:
-            return "ModuleList()"
+            return f"{self._get_name()}()"
         lines = [f"({a}): {_indent(t)}" if a == b else f"({a}-{b}): {b - a + 1} x {_indent(t)}" for a, b,
                  t in groups]
-        return "ModuleList(\n  " + "\n  ".join(lines) + "\n)"
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
 
 
 class ModuleDict(Module):

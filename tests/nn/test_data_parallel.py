@@ -1,6 +1,7 @@
 """DataParallel: the batch split over devices gives what the module alone gives.
 
-No machine here has several GPUs; the pairs are the (simulated) CUDA device with the CPU, and the CPU twice.
+The pairs are the CPU twice, the (simulated) CUDA device with the CPU, and two simulated CUDA devices, whose
+arrays refuse an operation while the other one is current. No machine with several GPUs has run it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,28 @@ import lucid
 from lucid import nn
 from lucid.errors import DeviceError, LucidError
 from lucid.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
+from lucid.testing import simulator
 
 
 def host(t):
     return t.detach().cpu().numpy()
 
 
-@pytest.fixture
-def pair(device):
-    return [f"{device}:0" if device == "cuda" else device, "cpu"]
+@pytest.fixture(params=["cpu", "second"])
+def pair(device, request):
+    """The device and another one."""
+    if request.param == "cpu":
+        yield [f"{device}:0" if device == "cuda" else device, "cpu"]
+        return
+    if device == "cpu":
+        pytest.skip("there is one CPU")
+    if not simulator.is_on():
+        if lucid.cuda.device_count() < 2:
+            pytest.skip("there is one GPU")
+        yield ["cuda:0", "cuda:1"]
+        return
+    with simulator.devices(2):
+        yield ["cuda:0", "cuda:1"]
 
 
 def net(device):
@@ -55,6 +69,16 @@ def test_a_step_of_training(device, pair):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]
+
+
+def test_all_devices_by_default(device):
+    if device == "cpu" or not simulator.is_on():
+        pytest.skip("needs the simulator's devices")
+    with simulator.devices(2):
+        model = nn.DataParallel(net(device))
+        assert [str(d) for d in model.device_ids] == ["cuda:0", "cuda:1"]
+        x = lucid.randn(4, 3, device=device)
+        np.testing.assert_allclose(host(model(x)), host(model.module(x)), rtol=1e-6)
 
 
 def test_without_cuda_it_is_the_module(monkeypatch):
@@ -95,7 +119,7 @@ def test_containers_keywords_and_shared_modules(device, pair):
     x = lucid.randn(5, 2, device=device)
     out = data_parallel(module, (x,), pair, module_kwargs={"scale": lucid.ones(5, 1, device=device) * 2})
     assert [n for n, _ in module.calls] == [3, 2]
-    assert [d.startswith("cuda") for _, d in module.calls] == [device == "cuda", False]
+    assert [d for _, d in module.calls] == pair
     assert type(out["pair"]) is Pair and out["none"] is None and out["list"][0].shape == (5,)
     assert out["mean"].shape == (2,) and out["y"].shape == (5, 2)
     np.testing.assert_allclose(host(out["y"]), 2 * host(out["pair"].a))

@@ -5,7 +5,7 @@ Copies between devices are recorded, so that the gradients of all replicas meet 
 The replicas run one after the other in the calling thread; CUDA devices work at the same time all the same,
 since each only gets its work queued.
 
-Tested on pairs of different devices; a machine with several GPUs has not run it yet. Training with one
+Tested on two simulated CUDA devices; a machine with several GPUs has not run it yet. Training with one
 process per GPU (`DistributedDataParallel`) is the better way there: the copies here are made in every step.
 """
 
