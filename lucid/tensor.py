@@ -506,6 +506,15 @@ class Parameter(Tensor):
     def __init__(self, data: Any = None, requires_grad: Any = True) -> None:
         pass
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        # Without the gradient: a copy of a model is one that has not been trained on.
+        found = memo.get(id(self))
+        if found is None:
+            found = _wrap(self.backend.xp.array(self.array, copy=True), self.backend, cls=type(self))
+            found.requires_grad = self.requires_grad
+            memo[id(self)] = found
+        return found
+
 
 TensorImpl.tensor_class = Tensor
 PARAMETER[0] = Parameter

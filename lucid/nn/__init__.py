@@ -125,6 +125,7 @@ from .padding import ZeroPad3d as ZeroPad3d
 from .parallel import DataParallel as DataParallel
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
+from .parameter import UninitializedBuffer as UninitializedBuffer
 from .parameter import UninitializedParameter as UninitializedParameter
 from .pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from .pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d

@@ -24,6 +24,47 @@ def add(table: HookTable, hook: Any, prepend: bool = False) -> RemovableHandle:
     return handle
 
 
+# Hooks on the calls of all modules: (kind, as in a module's own table).
+GLOBAL = HookTable()
+
+
+def everywhere(kind: str) -> list[Any]:
+    """The global hooks of one kind: "forward_pre", "forward", "backward_pre" or "backward"."""
+    return [entry for k, entry in GLOBAL.values() if k == kind]
+
+
+def register_module_forward_pre_hook(hook: Hook) -> RemovableHandle:
+    """A handle; `hook(module, args)` runs before the forward of every module, before the module's own hooks.
+
+    >>> import lucid
+    >>> from lucid.nn.modules.module import register_module_forward_pre_hook
+    >>> with register_module_forward_pre_hook(lambda module, args: print(type(module).__name__)):
+    ...     y = lucid.nn.Sequential(lucid.nn.ReLU(), lucid.nn.Tanh())(lucid.zeros(1))
+    Sequential
+    ReLU
+    Tanh
+    """
+    return add(GLOBAL, ("forward_pre", (hook, False, False)))
+
+
+def register_module_forward_hook(hook: Hook, *, with_kwargs: bool = False,
+                                 always_call: bool = False) -> RemovableHandle:
+    """A handle; `hook(module, args, output)` runs after the forward of every module and may return another
+    output.
+    """
+    return add(GLOBAL, ("forward", (hook, with_kwargs, always_call)))
+
+
+def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
+    """A handle; `hook(module, grad_output)` runs before the backward of every module."""
+    return add(GLOBAL, ("backward_pre", hook))
+
+
+def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
+    """A handle; `hook(module, grad_input, grad_output)` runs in the backward of every module."""
+    return add(GLOBAL, ("backward", hook))
+
+
 class Pass(Function):
     """The tensors themselves: one node through which all gradients of a module's inputs or outputs go."""
 

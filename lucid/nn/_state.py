@@ -39,7 +39,11 @@ class IncompatibleKeys(_Keys):
 class StateMethods:
     """The part of `Module` that reads and writes its state."""
 
+    # What state_dict()._metadata says of this class's state; PyTorch's numbers.
     _version = 1
+
+    def _complete_state(self, state_dict: dict[str, Any], prefix: str, version: int | None) -> None:
+        """Nothing; adds what states of an older version of the class lack."""
 
     # ---- out ----
 
@@ -200,6 +204,7 @@ def _load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool
     own: list[tuple[Any, str, dict[str, Any]]] = []  # those that load themselves
     for m, prefix in modules:
         metadata = {**known_metadata.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
+        m._complete_state(state, prefix, metadata.get("version"))
         for hook, with_module in _table(m, "_load_state_dict_pre_hooks"):
             hook(*(m,) * with_module, state, prefix, metadata, strict, missing, unexpected, problems)
         if type(m)._load_from_state_dict is not StateMethods._load_from_state_dict:
@@ -260,7 +265,8 @@ def _problem(key: str, target: Tensor, value: Any) -> str | None:
         return f"{key!r}: expected a tensor, got {type(value).__name__}"
     if is_lazy(target) or is_lazy(value):
         return None
-    if tuple(value.shape) != tuple(target.shape):
+    # PyTorch's checkpoints hold some 0-d tensors as [1].
+    if tuple(value.shape) != tuple(target.shape) and (tuple(value.shape), target.ndim) != ((1,), 0):
         return f"{key!r}: expected shape {tuple(target.shape)}, got {tuple(value.shape)}"
     if value.dtype.kind == "c" and target.dtype.kind != "c":
         return f"{key!r}: a {value.dtype.name} tensor does not fit into {target.dtype.name}"
@@ -276,6 +282,7 @@ def _write(owner: Any, table: str, name: str, value: Any, assign: bool) -> None:
         return
     if assign:
         new = value if isinstance(value, Tensor) else tensor(value)
+        new = new if is_lazy(target) or new.shape == target.shape else new.reshape(target.shape)
         if table == "_parameters":
             new = new if isinstance(new, Parameter) else Parameter(new.detach(),
                                                                    target.requires_grad
@@ -284,6 +291,7 @@ def _write(owner: Any, table: str, name: str, value: Any, assign: bool) -> None:
         return
     if is_lazy(target):
         target.materialize(tuple(value.shape))
+    value = value.reshape(target.shape)
     storage = target.storage
     if isinstance(value, Tensor):
         array, source = value.storage.array, value.storage.backend

@@ -228,11 +228,11 @@ def _as_parameter(value: Any) -> Any:
 
 def _line(key: str, value: Any) -> str:
     if not isinstance(value, Tensor):
-        return f"({key}): Object of type: {type(value).__name__}"
+        return f"  ({key}): Object of type: {type(value).__name__}"
     size = "x".join(map(str, value.shape)) if value.ndim else ""
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     place = f" ({value.device})" if value.is_cuda else ""
-    return f"({key}): {kind} containing: [lucid.{value.dtype.name} of size {size}{place}]"
+    return f"  ({key}): {kind} containing: [lucid.{value.dtype.name} of size {size}{place}]"
 
 
 class ParameterList(Module):
@@ -318,6 +318,18 @@ class ParameterDict(Module):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._keys)
+
+    def __or__(self, other: Any) -> ParameterDict:
+        new = self.copy()
+        new.update(other)
+        return new
+
+    def __ior__(self, other: Any) -> Self:
+        self.update(other)
+        return self
 
     def __contains__(self, key: str) -> bool:
         return key in self._keys

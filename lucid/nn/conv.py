@@ -268,6 +268,8 @@ class _LazyConv(LazyModuleMixin):
         if self.in_channels % self.groups:
             raise ShapeError(f"{type(self).__name__}: the input's {self.in_channels} channels must be a "
                              f"multiple of groups={self.groups}")
+        if not self.has_uninitialized_params():
+            return
         first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels,
                                                                                        self.in_channels)
         self.weight.materialize((first, second // self.groups, *self.kernel_size))

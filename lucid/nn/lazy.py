@@ -33,13 +33,13 @@ class LazyModuleMixin(Module):
         return any(is_lazy(p) for p in (*self._parameters.values(), *self._buffers.values()))
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing; gives the parameters their shapes from the inputs."""
+        """Nothing; gives the parameters that have none their shapes from the inputs."""
         raise NotImplementedError(f"{type(self).__name__}: define initialize_parameters(*inputs)")
 
 
 def _infer(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if module.has_uninitialized_params():
-        module.initialize_parameters(*args, **kwargs)
+    # Also where a state_dict has set all shapes: the sizes that the module shows come from the input.
+    module.initialize_parameters(*args, **kwargs)
     if module.has_uninitialized_params():
         raise ShapeError(f"{type(module).__name__}: initialize_parameters left parameters without a shape")
     # By id and not by handle: a handle could not be pickled or copied with the module.

@@ -55,7 +55,7 @@ class Module(StateMethods):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         d = self.__dict__
         if not (d["_forward_hooks"] or d["_forward_pre_hooks"] or d["_backward_hooks"]
-                or d["_backward_pre_hooks"]):
+                or d["_backward_pre_hooks"] or _hooks.GLOBAL):
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
 
@@ -64,7 +64,8 @@ class Module(StateMethods):
         called: set[int] = set()
         result = None
         try:
-            for hook, with_kwargs, _ in list(d["_forward_pre_hooks"].values()):
+            first = [*_hooks.everywhere("forward_pre"), *d["_forward_pre_hooks"].values()]
+            for hook, with_kwargs, _ in first:
                 new = hook(self, args, kwargs) if with_kwargs else hook(self, args)
                 if new is None:
                     continue
@@ -76,23 +77,28 @@ class Module(StateMethods):
                 else:
                     args = new if isinstance(new, tuple) else (new,)
             backward = None
-            if d["_backward_hooks"] or d["_backward_pre_hooks"]:
-                backward = _hooks.BackwardHooks(self, list(d["_backward_pre_hooks"].values()),
-                                                list(d["_backward_hooks"].values()))
+            pre = [*_hooks.everywhere("backward_pre"), *d["_backward_pre_hooks"].values()]
+            post = [*_hooks.everywhere("backward"), *d["_backward_hooks"].values()]
+            if pre or post:
+                backward = _hooks.BackwardHooks(self, pre, post)
                 args = backward.inputs(args)
             result = self.forward(*args, **kwargs)
-            for key, (hook, with_kwargs, _) in list(d["_forward_hooks"].items()):
+            for key, (hook, with_kwargs, _) in self._all_forward_hooks():
                 called.add(key)
                 new = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
                 result = result if new is None else new
             return result if backward is None else backward.outputs(result)
         except Exception:
             # Hooks with always_call run although the call failed; their own errors do not hide the first one.
-            for key, (hook, with_kwargs, always) in list(d["_forward_hooks"].items()):
+            for key, (hook, with_kwargs, always) in self._all_forward_hooks():
                 if always and key not in called:
                     with contextlib.suppress(Exception):
                         hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
             raise
+
+    def _all_forward_hooks(self) -> list[tuple[int, Any]]:
+        everywhere = [(key, entry) for key, (kind, entry) in _hooks.GLOBAL.items() if kind == "forward"]
+        return everywhere + list(self.__dict__["_forward_hooks"].items())
 
     def _unimplemented(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: defines no forward; write def forward(self, ...) "
@@ -380,7 +386,9 @@ class Module(StateMethods):
                 raise DtypeError(f"{type(self).__name__}.{name}: a parameter that requires grad cannot "
                                  f"become {new.dtype.name}")
         for name, b in self._buffers.items():
-            if b is not None:
+            if b is not None and is_lazy(b):
+                b.storage = fn(b.detach()).storage
+            elif b is not None:
                 self._buffers[name] = fn(b)
         return self
 

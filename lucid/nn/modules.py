@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import nn as _nn
+from . import _hooks
 from . import conv as _conv
 from . import loss as _loss
 from . import norm as _norm
@@ -35,6 +36,10 @@ _INNER: dict[str, Any] = {
     "_pair": partial(_conv.tuple_of, 2),
     "_triple": partial(_conv.tuple_of, 3),
     "_quadruple": partial(_conv.tuple_of, 4),
+    "register_module_forward_pre_hook": _hooks.register_module_forward_pre_hook,
+    "register_module_forward_hook": _hooks.register_module_forward_hook,
+    "register_module_full_backward_pre_hook": _hooks.register_module_full_backward_pre_hook,
+    "register_module_full_backward_hook": _hooks.register_module_full_backward_hook,
     "_ntuple": lambda n, name="parse": partial(_conv.tuple_of, n),
 }
 

@@ -12,13 +12,20 @@ from . import init
 from ._make import empty_parameter, ones, zeros
 from .lazy import LazyModuleMixin
 from .module import Module
-from .parameter import UninitializedParameter
+from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 
 class _NormBase(Module):
     """What batch and instance norm share: scale and shift per channel, and running statistics."""
 
     dims: ClassVar[tuple[int, ...]]
+    _version = 2
+
+    def _complete_state(self, state_dict: dict[str, Any], prefix: str, version: int | None) -> None:
+        # States from before version 2, and those of other programs, do not count batches.
+        key = f"{prefix}num_batches_tracked"
+        if (version is None or version < 2) and self.num_batches_tracked is not None:
+            state_dict.setdefault(key, self.num_batches_tracked.detach())
 
     def __init__(self, num_features: int, eps: float, momentum: float | None, affine: bool,
                  track_running_stats: bool, device: Any, dtype: Any, bias: bool) -> None:
@@ -352,23 +359,19 @@ class _LazyBatchNorm(LazyModuleMixin):
             self.weight = UninitializedParameter(device=device, dtype=dtype)
         if affine and bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
-        self._stats_at = (device, dtype)
-
-    def has_uninitialized_params(self) -> bool:
-        return self.num_features == 0
+        if track_running_stats:
+            self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
+            self.running_var = UninitializedBuffer(device=device, dtype=dtype)
+            self.num_batches_tracked = tensor(0, device=device)
 
     def initialize_parameters(self: Any, input: Tensor) -> None:
         """Nothing; gives parameters and running statistics their shapes."""
         self.num_features = input.shape[1]
-        if self.affine:
-            self.weight.materialize((self.num_features,))
-        if self.bias is not None:
-            self.bias.materialize((self.num_features,))
-        if self.track_running_stats:
-            self.running_mean = zeros((self.num_features,), *self._stats_at)
-            self.running_var = ones((self.num_features,), *self._stats_at)
-            self.num_batches_tracked = tensor(0, device=self._stats_at[0])
-        self.reset_parameters()
+        fresh = [t for t in (self.weight, self.bias, self.running_mean, self.running_var) if is_lazy(t)]
+        for t in fresh:
+            t.materialize((self.num_features,))
+        if fresh:
+            self.reset_parameters()
 
 
 class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):

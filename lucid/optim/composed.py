@@ -17,6 +17,37 @@ class _Composite(LRScheduler):
     _transient = ("optimizer", "schedulers")
     schedulers: list[Any]
 
+    def _take(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> None:
+        """Nothing; keeps the schedules. Raises ShapeError for those that do not fit."""
+        from .lr_scheduler import ReduceLROnPlateau
+
+        name = type(self).__name__
+        if any(s.optimizer is not optimizer for s in schedulers):
+            raise ShapeError(f"{name}: all schedulers must belong to one optimizer")
+        if any(isinstance(s, ReduceLROnPlateau) for s in schedulers):
+            raise ShapeError(f"{name}: ReduceLROnPlateau needs a metric at each step; step it on its own")
+        self.optimizer, self.schedulers = optimizer, list(schedulers)
+
+    def _reset(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+
+    def _rewind(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler._rewind()
+
+    def _begin(self) -> None:
+        self._rewind_to_start()
+        self._start()
+
+    def _rewind_to_start(self) -> None:
+        self._reset()
+        for scheduler in self.schedulers:
+            if isinstance(scheduler, _Composite):
+                scheduler._rewind_to_start()
+            else:
+                scheduler.last_epoch = -1
+
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self.schedulers]}
 
@@ -59,21 +90,22 @@ class SequentialLR(_Composite):
         milestones: Sequence[int],
         last_epoch: int = -1,
     ) -> None:
-        if len(milestones) != len(schedulers) - 1:
+        if not schedulers or len(milestones) != len(schedulers) - 1:
             raise ShapeError(
-                f"SequentialLR: expected {len(schedulers) - 1} milestones for {len(schedulers)} "
-                f"schedulers, got {len(milestones)}"
+                "SequentialLR: expected at least one scheduler and one milestone less than schedulers, got "
+                f"{len(schedulers)} and {len(milestones)}"
             )
-        if any(s.optimizer is not optimizer for s in schedulers):
-            raise ShapeError("SequentialLR: all schedulers must belong to the optimizer that is given")
-        self.schedulers, self.milestones = list(schedulers), list(milestones)
+        self._take(schedulers, optimizer)
+        self.milestones = list(milestones)
         # Each has set the rates when it was made; only the first may have.
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
-        for scheduler in self.schedulers:
-            scheduler.last_epoch -= 1
-        self.optimizer, self.last_epoch = optimizer, last_epoch + 1
-        self.schedulers[0].step()
+        self._reset()
+        self._rewind()
+        self._start()
+        self.last_epoch = last_epoch + 1
+
+    def _start(self) -> None:
+        self.last_epoch = 0
+        self.schedulers[0]._start()
         self._last_lr = self.schedulers[0].get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
@@ -81,7 +113,7 @@ class SequentialLR(_Composite):
         index = bisect_right(self.milestones, self.last_epoch)
         scheduler = self.schedulers[index]
         if index and self.milestones[index - 1] == self.last_epoch:
-            scheduler.step(0)
+            scheduler._begin()
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
@@ -105,10 +137,12 @@ class ChainedScheduler(_Composite):
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
             raise ShapeError("ChainedScheduler: expected at least one scheduler")
-        self.optimizer = optimizer or schedulers[0].optimizer
-        if any(s.optimizer is not self.optimizer for s in schedulers):
-            raise ShapeError("ChainedScheduler: all schedulers must belong to one optimizer")
-        self.schedulers = list(schedulers)
+        self._take(schedulers, optimizer or schedulers[0].optimizer)
+        self._last_lr = self._present()
+
+    def _start(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler._start()
         self._last_lr = self._present()
 
     def step(self, epoch: int | None = None) -> None:

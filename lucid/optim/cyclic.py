@@ -68,7 +68,7 @@ class CyclicLR(LRScheduler):
         lows = per_group("CyclicLR", "base_lr", base_lr, optimizer)
         if last_epoch == -1:
             for group, low in zip(optimizer.param_groups, lows, strict=True):
-                group["initial_lr"] = group["lr"] = low
+                group["lr"] = low
         self.max_lrs = per_group("CyclicLR", "max_lr", max_lr, optimizer)
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size, self.step_ratio = (
@@ -85,6 +85,8 @@ class CyclicLR(LRScheduler):
                 for group, high in zip(optimizer.param_groups, self.max_momentums, strict=True):
                     _set_momentum(group, high)
         super().__init__(optimizer, last_epoch)
+        # Also where another schedule of this optimizer has left another initial rate.
+        self.base_lrs = lows
 
     def _scale(self, cycle: float) -> float:
         if self.scale_fn is not None:

@@ -12,9 +12,11 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import CheckpointError, ShapeError
 from .composed import ChainedScheduler as ChainedScheduler
 from .composed import SequentialLR as SequentialLR
 from .cyclic import CyclicLR as CyclicLR
@@ -23,12 +25,16 @@ from .optimizer import Optimizer
 from .schedule import LRScheduler as LRScheduler
 from .schedule import per_group
 
+# The name that programs from before PyTorch 2.0 derive from.
+_LRScheduler = LRScheduler
 Number = int | float
 Lambdas = Callable[[int], float] | Sequence[Callable[[int], float]]
 
 
 class LambdaLR(LRScheduler):
-    """initial_lr * lr_lambda(epoch). lr_lambda: one function, or one per group; not part of the state.
+    """initial_lr * lr_lambda(epoch). lr_lambda: one function, or one per group.
+
+    Of the state are the attributes of a callable object, not functions.
 
     >>> import lucid
     >>> optimizer = lucid.optim.SGD([lucid.nn.Parameter(lucid.zeros(1))], lr=1.0)
@@ -50,6 +56,27 @@ class LambdaLR(LRScheduler):
     def get_lr(self) -> list[float]:
         return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "lr_lambdas": [_attributes(f) for f in self.lr_lambdas]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        kept = state_dict.get("lr_lambdas") or [None] * len(self.lr_lambdas)
+        if len(kept) != len(self.lr_lambdas):
+            raise CheckpointError(
+                f"{type(self).__name__}.load_state_dict: expected {len(self.lr_lambdas)} entries of "
+                f"lr_lambdas, got {len(kept)}"
+            )
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "lr_lambdas"})
+        for f, attributes in zip(self.lr_lambdas, kept, strict=True):
+            if attributes is not None:
+                vars(f).update(attributes)
+
+
+def _attributes(f: Any) -> dict[str, Any] | None:
+    if isinstance(f, (FunctionType, MethodType, partial)) or not hasattr(f, "__dict__"):
+        return None
+    return dict(vars(f))
+
 
 class MultiplicativeLR(LambdaLR):
     """lr * lr_lambda(epoch) from epoch 1 on. lr_lambda: one function, or one per group.
@@ -66,7 +93,7 @@ class MultiplicativeLR(LambdaLR):
     """
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch <= 0:
+        if self._initial:
             return self._present()
         return [rate * f(self.last_epoch) for f, rate in zip(self.lr_lambdas, self._present(), strict=True)]
 
@@ -88,6 +115,8 @@ class StepLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
+        if step_size < 1:
+            raise ShapeError(f"StepLR: expected step_size >= 1, got {step_size}")
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -117,6 +146,12 @@ class MultiStepLR(LRScheduler):
     ) -> None:
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer, last_epoch)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        milestones = state_dict.get("milestones")
+        if isinstance(milestones, dict):  # PyTorch counts them
+            state_dict = {**state_dict, "milestones": sorted(Counter(milestones).elements())}
+        super().load_state_dict(state_dict)
 
     def get_lr(self) -> list[float]:
         return self._times(self.gamma ** Counter(self.milestones)[self.last_epoch])
@@ -285,8 +320,6 @@ class CosineAnnealingLR(LRScheduler):
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self._present()
-        if self._step_count == 1:
-            return self.closed_form()
         low, period = self.eta_min, self.T_max
         if (self.last_epoch - 1 - period) % (2 * period) == 0:
             # The rate is eta_min: the ratio below would be 0 / 0.
@@ -331,7 +364,20 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_0 = self.T_i = T_0
         self.T_mult, self.eta_min = T_mult, eta_min
         self.T_cur: Number = last_epoch
+        if last_epoch > 0:
+            self._find(last_epoch)
         super().__init__(optimizer, last_epoch)
+
+    def _find(self, epoch: Number) -> None:
+        # The period that `epoch` lies in, and how far.
+        if self.T_mult == 1:
+            self.T_cur, self.T_i = epoch % self.T_0, self.T_0
+            return
+        # After n periods T_0 (T_mult^n - 1) / (T_mult - 1) epochs have passed.
+        n, passed, length = 0, 0, self.T_0
+        while passed + length <= epoch:
+            n, passed, length = n + 1, passed + length, length * self.T_mult
+        self.T_cur, self.T_i = epoch - passed, length
 
     def get_lr(self) -> list[float]:
         share = (1.0 + math.cos(math.pi * self.T_cur / self.T_i)) / 2.0
@@ -347,14 +393,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 self.T_i *= self.T_mult
         elif epoch < 0:
             raise ShapeError(f"CosineAnnealingWarmRestarts.step: expected an epoch >= 0, got {epoch}")
-        elif self.T_mult == 1:
-            self.T_cur, self.T_i = epoch % self.T_0, self.T_0
         else:
-            # After n periods T_0 (T_mult^n - 1) / (T_mult - 1) epochs have passed.
-            n, passed, length = 0, 0, self.T_0
-            while passed + length <= epoch:
-                n, passed, length = n + 1, passed + length, length * self.T_mult
-            self.T_cur, self.T_i = epoch - passed, length
+            self._find(epoch)
         self.last_epoch = math.floor(epoch)
         self._set(self.get_lr())
 

@@ -27,6 +27,10 @@ class LRScheduler:
 
     # Attributes that are no part of the state: rebuilt by the constructor.
     _transient: tuple[str, ...] = ("optimizer",)
+    # True while the rates are set for the first time.
+    _initial = False
+    # Programs that subclass PyTorch's base class ask for this one, to warn of calls from outside of step().
+    _get_lr_called_within_step = True
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -48,7 +52,17 @@ class LRScheduler:
         self._start()
 
     def _start(self) -> None:
+        self._step_count, self._initial = 0, True
         self.step()
+        del self._initial
+
+    def _rewind(self) -> None:
+        # Before epoch 0, as if the schedule had not started.
+        self.last_epoch -= 1
+
+    def _begin(self) -> None:
+        # Epoch 0 of a schedule that takes over from another.
+        self.step(0)
 
     def get_lr(self) -> list[float]:
         """The rate of each group in epoch `last_epoch`, given its present rate."""
@@ -67,10 +81,17 @@ class LRScheduler:
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1
-            self._set(self.get_lr())
+            resumed = self._initial and self.last_epoch > 0
+            self._set(self._resumed() if resumed else self.get_lr())
         else:
             self.last_epoch = epoch
             self._set(self.closed_form())
+
+    def _resumed(self) -> list[float]:
+        # The rates of a resumed run. The optimizer has them; those that are computed from the present ones
+        # would be one step ahead.
+        relative = type(self).closed_form is not LRScheduler.closed_form
+        return self._present() if relative else self.get_lr()
 
     def _set(self, rates: Sequence[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
@@ -89,15 +110,21 @@ class LRScheduler:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Nothing; the schedule goes on where `state_dict` was taken. The optimizer's rates come with its own
-        state.
+        state. States of PyTorch's schedules are taken, too.
         """
-        unknown = [key for key in state_dict if key not in vars(self) or key in self._transient]
+        own = {key: value for key, value in state_dict.items() if key in vars(self)}
+        unknown = [key for key in state_dict if key not in own and key[0] != "_" and key not in _PYTORCHS]
+        unknown += [key for key in own if key in self._transient]
         if unknown:
             raise CheckpointError(
                 f"{type(self).__name__}.load_state_dict: unknown entries {', '.join(map(str, unknown))}; "
                 "the state belongs to another schedule"
             )
-        vars(self).update({key: _plain(value) for key, value in state_dict.items()})
+        vars(self).update({key: _plain(value) for key, value in own.items()})
+
+
+# What only PyTorch's states hold, besides names that start with "_"; the constructor has the same here.
+_PYTORCHS = ("verbose", "use_beta1", "mode_worse", "default_min_lr")
 
 
 def _plain(value: Any) -> Any:
