@@ -27,6 +27,7 @@ ON_THE_CPU = {
     ("embedding.py", "_embedding_backward_cpu"): "registered for the CPU",
     ("rows.py", "*"): "a sparse matrix of SciPy, where xp is numpy",
     ("norm.py", "*"): "CPU paths",
+    ("factors.py", "*"): "updates of rank 1 or 2 within one matrix",
 }
 _PRODUCTS = {"matmul", "dot", "tensordot", "einsum", "inner", "vdot", "vecdot"}
 

@@ -13,13 +13,13 @@ from lucid.testing import cases_of, checks
 
 SIZE = "the size of the result depends on the values"
 SINGULAR = "raises for a singular or indefinite matrix, as PyTorch does"
+PIVOTS = "each step chooses its pivot by the values"
 WAITS = {
     "bincount": SIZE,
     "histc": "min = max = 0 asks for the range of the values; bincount",
     "masked_gather": SIZE,
     "masked_scatter": "the number of elements that are read depends on the mask",
     "nonzero": SIZE,
-    "pivots_to_order": "pivots out of range would make an order that is none",
     "unique_flat": SIZE,
     "unique_rows": SIZE,
     "unique_runs": SIZE,
@@ -38,7 +38,9 @@ WAITS = {
     "eig_full": SINGULAR,
     "qr_full": SINGULAR,
     "lu_compact": SINGULAR,
-}
+    "ldl_compact": PIVOTS,
+    "ldl_solve": PIVOTS,
+} | dict.fromkeys((n for n in OPS if "_polynomial_" in n), "the number of steps is the largest degree")
 
 
 def waits(simulated, case):
