@@ -59,7 +59,7 @@ class ParametrizationList(ModuleList):
     >>> import lucid
     >>> layer = lucid.nn.utils.parametrizations.weight_norm(lucid.nn.Linear(3, 2))
     >>> layer.parametrizations.weight
-    ModuleList(
+    ParametrizationList(
       (0): _WeightNorm()
     )
     """

@@ -125,7 +125,7 @@ def mutants(text: str) -> list[Mutant]:
     """All mutants of a source, in the order of its lines.
 
     >>> [m.change for m in mutants("if (i < n) x[i] += 2.0f;")]
-    ['< -> <=', '+= -> -=']
+    ['< -> <=', '+= -> -=', '2.0 -> 2.03125']
     """
     out = []
     for number, line in enumerate(text.split("\n"), 1):
