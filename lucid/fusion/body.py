@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ops.activation import _SQRT_2_OVER_PI, _TAIL_END, SLOPE, SLOPE_SCALE
 from .guards import join_refusal
-from .region import FULL, REPEAT, SCALAR, Program, Shape, kind_beside, kind_of, repeats
+from .region import FULL, REPEAT, SCALAR, Program, Region, Shape, kind_beside, kind_of, repeats
 from .symbols import WITH_SIGN, NoCudaForm, Symbol, SymbolNamespace, Trace
 
 
@@ -154,6 +154,27 @@ def _traced(program: Program, device: str, dtype: Any, joined: tuple[int, ...]) 
             if len(_traces) >= _MOST_TRACES:
                 _traces.clear()
             _traces[key] = found
+    return found
+
+
+_operations: dict[Any, int] = {}
+
+
+def operations(n: Any) -> int:
+    """How many operations a node's derivative takes per element; 1 where a kernel of its own does it."""
+    device = n.F.backend.name
+    found = _operations.get((n.plan, device))
+    if found is None:
+        program = Program(Region([n]), (), device)
+        trace = Trace(device, True)
+        generic = n.plan.formulas
+        own = device != "cpu" and any(f not in generic for f in n.plan.formulas_on(device))
+        try:
+            trace_program(program, trace, device)
+            found = 1 if own else len(trace.lines)
+        except NoCudaForm:
+            found = 1
+        _operations[n.plan, device] = found
     return found
 
 

@@ -33,10 +33,11 @@ class Call:
 class Captured:
     """A function as a trace. inputs: how many tensors it takes, `v0` ... in the trace; the gradient of its
     result comes after them. grads: symbol's name -> the gradient with respect to it; ones: the same for a
-    gradient of 1. total: "sum" or "mean" when the function ends in one, over everything.
+    gradient of 1. total: "sum" or "mean" when the function ends in one, over everything. kept: whether the
+    result is an input of the gradients, the one after the gradient of the result.
     """
 
-    __slots__ = ("trace", "inputs", "result", "total", "grads", "ones")
+    __slots__ = ("trace", "inputs", "result", "total", "grads", "ones", "kept")
 
     def __init__(
         self,
@@ -46,15 +47,10 @@ class Captured:
         total: str | None,
         grads: dict[str, Any],
         ones: dict[str, Any],
+        kept: bool,
     ) -> None:
-        self.trace, self.inputs, self.result, self.total, self.grads, self.ones = (
-            trace,
-            inputs,
-            result,
-            total,
-            grads,
-            ones,
-        )
+        self.trace, self.inputs, self.result, self.total = trace, inputs, result, total
+        self.grads, self.ones, self.kept = grads, ones, kept
 
 
 def sample(args: tuple[Any, ...], n: int, backend: Any, rng: Any) -> list[Any]:
@@ -135,9 +131,28 @@ def capture(function: Callable[..., Any], args: tuple[Any, ...], device: str) ->
     total, symbol = totals.get(id(result), (None, symbols.get(id(result))))
     if not isinstance(symbol, Symbol) or symbol.text in trace.boolean or result.dtype != dtype:
         raise NoCudaForm("a result that is not a pointwise function of the arguments")
-    grads = _reverse(calls, symbol, trace, Symbol(trace, f"v{len(tensors)}"))
+    # What the last op's own node would keep of its result the fused one keeps as well, where computing it
+    # again costs more than reading it.
+    kept = device == "cpu" and not total and bool(calls) and _names_result(calls[-1], symbol, trace)
+    out = Symbol(trace, f"v{len(tensors) + 1}") if kept else None
+    grads = _reverse(calls, symbol, trace, Symbol(trace, f"v{len(tensors)}"), out)
     ones = _reverse(calls, symbol, trace, 1.0) if total else {}
-    return Captured(trace, len(tensors), symbol, total, grads, ones)
+    return Captured(trace, len(tensors), symbol, total, grads, ones, kept)
+
+
+def _targets(c: Call, trace: Trace) -> list[str]:
+    """The tensors of a call that get a gradient."""
+    return [
+        t
+        for t in c.op.tensors
+        if isinstance(c.named[t], Symbol) and t in c.op.formulas and not _boolean(trace, c.named[t])
+    ]
+
+
+def _names_result(c: Call, result: Symbol, trace: Trace) -> bool:
+    """Whether a call gives the function's result, and its derivative is written with it."""
+    formulas = _distinct(c.op, _targets(c, trace), trace.device)
+    return c.out.text == result.text and any(n in c.op.outputs for f in formulas for n in f.names)
 
 
 def checked(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -173,10 +188,15 @@ def forward_body(captured: Captured, arrays: list[Any], shape: tuple[int, ...]) 
 
 
 def backward_body(
-    captured: Captured, arrays: list[Any], shape: tuple[int, ...], g: Any, wanted: list[int]
+    captured: Captured,
+    arrays: list[Any],
+    shape: tuple[int, ...],
+    g: Any,
+    wanted: list[int],
+    out: Any = None,
 ) -> Body:
     """The gradients of the tensors `wanted`, from the gradient `g` (an array) of the result. g None: the
-    result's sum, and its gradients for g = 1.
+    result's sum, and its gradients for g = 1. out: the result, where it is kept.
     """
     found = captured.ones if g is None else captured.grads
     results: list[Any] = [found.get(f"v{i}", 0.0) for i in wanted]
@@ -184,22 +204,23 @@ def backward_body(
     if g is None:
         dtype = next(a.dtype for a in arrays if a.dtype.kind != "b")
         return Body(captured.trace, shape, arrays, [captured.result, *results], [(), *outs], dtype, None)
-    return Body(captured.trace, shape, [*arrays, g], results, outs, g.dtype, captured.inputs)
+    inputs = [*arrays, g, *([out] if captured.kept else [])]
+    return Body(captured.trace, shape, inputs, results, outs, g.dtype, captured.inputs)
 
 
-def _reverse(calls: list[Call], result: Symbol, trace: Trace, seed: Any) -> dict[str, Any]:
-    """Symbol's name -> the gradient of the result with respect to it."""
+def _reverse(
+    calls: list[Call], result: Symbol, trace: Trace, seed: Any, out: Symbol | None = None
+) -> dict[str, Any]:
+    """Symbol's name -> the gradient of the result with respect to it. out: the result as an input, or None.
+    """
     F = SymbolNamespace(trace)
     grads: dict[str, Any] = {result.text: seed}
     for c in reversed(calls):
         g = grads.pop(c.out.text, None)
         if g is None:
             continue
-        targets = [
-            t
-            for t in c.op.tensors
-            if isinstance(c.named[t], Symbol) and t in c.op.formulas and not _boolean(trace, c.named[t])
-        ]
+        targets = _targets(c, trace)
+        value = out if out is not None and c is calls[-1] else c.out
         for formula in _distinct(c.op, targets, trace.device):
             for t, r in zip(
                 formula.targets,
@@ -209,7 +230,7 @@ def _reverse(calls: list[Call], result: Symbol, trace: Trace, seed: Any) -> dict
                     F,
                     trace,
                     g,
-                    _arguments(formula, c, targets),
+                    _arguments(formula, c, targets, value),
                     trace.device,
                 ),
                 strict=True,
@@ -233,13 +254,13 @@ def _distinct(op: Op, targets: list[str], device: str) -> list[Any]:
     return plan_of(op, mask).formulas_on(device)
 
 
-def _arguments(formula: Any, c: Call, targets: list[str]) -> list[Any]:
+def _arguments(formula: Any, c: Call, targets: list[str], out: Symbol) -> list[Any]:
     args: list[Any] = []
     for name in formula.names:
         if name == "needs":
             args.append(tuple(t in targets for t in formula.targets))
         elif name in c.op.outputs:
-            args.append(c.out)
+            args.append(out)
         elif name in c.named:
             args.append(c.named[name])
         elif name.endswith("_dtype"):

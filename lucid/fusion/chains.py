@@ -6,13 +6,14 @@ that the arrays do not fit.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np  # for the CPU paths alone
 
 from ..ops.loss import divisor
 from . import sweep
-from .body import body_of
+from .body import body_of, operations
 from .guards import array_refusal
 from .region import Program, Region
 
@@ -65,7 +66,64 @@ def linear_activation(nodes: tuple[Any, ...], g: Any) -> Any:
     program = Program(Region([act], linear), g.shape, "cpu")
     if array_refusal(program.values, program.kinds, program.shape, g.dtype, "cpu") is not None:
         return None
+    if _in_blocks(linear, g) and operations(act) < _HEAVY:
+        return _through_products(program, linear, act.F, g)
     return through_sweep(program, linear, act.F, g, lambda body: sweep.run(body, act.F))
+
+
+# Operations per element from which a second thread for them is worth more than a gradient that stays in
+# cache.
+_HEAVY = 8
+# Elements of a weight that stays in cache beside a block; features below which a product per block is slow.
+_WEIGHT, _NARROW = 1 << 18, 32
+
+
+def _in_blocks(linear: Any, g: Any) -> bool:
+    """Whether the products of a `linear` node are worth making block by block, from gradients in cache."""
+    v = values_of(linear)
+    x, weight = v.get("x"), v.get("weight")
+    shape = (g.shape[-1], x.shape[-1]) if x is not None else weight.shape if weight is not None else ()
+    return (
+        g.dtype.itemsize > 2
+        and len(shape) == 2
+        and prod(shape) <= _WEIGHT
+        and min(shape) >= _NARROW
+        and g.ndim > 1
+        and g.size * g.dtype.itemsize >= 2 * sweep.BLOCK
+        and all(a is None or a.dtype == g.dtype and a.flags.c_contiguous for a in (x, weight))
+    )
+
+
+def _through_products(program: Program, linear: Any, F: Any, g: Any) -> list[Any]:
+    """As `through_sweep`, with both products made from each block while it is in cache: what enters `linear`
+    is nowhere in memory (bench_fusion: linear + relu).
+    """
+    v, targets = values_of(linear), linear.plan.targets
+    x: Any = v.get("x")
+    weight: Any = v.get("weight")
+    if "bias" in targets:
+        program.add_row_output()
+    rows, out = g.size // g.shape[-1], g.shape[-1]
+    grads: dict[str, Any] = {}
+    if "x" in targets:
+        grads["x"] = np.empty((rows, weight.shape[1]), g.dtype)
+    if "weight" in targets:
+        x = x.reshape(rows, -1)
+        grads["weight"], part = np.zeros((out, x.shape[1]), g.dtype), np.empty((out, x.shape[1]), g.dtype)
+
+    def consume(i: int, j: int, dz: Any) -> None:
+        if "x" in grads:
+            np.matmul(dz, weight, out=grads["x"][i:j])
+        if "weight" in grads:
+            grads["weight"] += np.matmul(dz.T, x[i:j], out=part)
+
+    body = body_of(program, g, "cpu")
+    found = sweep.Sweep(body, list(range(len(body.results))), F, consume).run()
+    if "bias" in targets:
+        grads["bias"] = found[1]
+    if "x" in grads:
+        grads["x"] = grads["x"].reshape(*g.shape[:-1], weight.shape[1])
+    return [grads[t] for t in targets]
 
 
 def _linear_kernel(act: Any, linear: Any, g: Any) -> Any:

@@ -181,7 +181,7 @@ class _Channels:
         self.samples, self.inner = n, out.size // (n * self.channels)
         self.flat = self.inner < _LONG
         self.g, self.x, self.out = (None if a is None else self.view(a) for a in (g, x, out))
-        self.step = max(1, min(n, sweep.block_size(out.size) // (out.size // n)))
+        self.step = max(1, min(n, sweep.block_size(out.size, out.itemsize) // (out.size // n)))
 
     def view(self, a: Any) -> Any:
         return a.reshape((self.samples, -1) if self.flat else (self.samples, self.channels, -1))

@@ -33,14 +33,15 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     function: takes tensors (and numbers, strings, None) and returns one tensor, pointwise: each element
     depends on the same element of each argument only. It may end in `.sum()` or `.mean()` over everything.
     All tensors have one shape, or one element, and one floating dtype (or bool). No intermediate result is as
-    large as the arrays, and nothing but the arguments is kept for backward, which computes them again. (Where
-    the function ends in a sum, the CPU computes the gradient along with the value, in one sweep, and keeps
-    it.) Under `create_graph=True` the function's own operations are recorded, so any order works.
+    large as the arrays, and nothing but the arguments is kept for backward, which computes them again. (On
+    the CPU also the result, where the last operation's derivative is written with it. Where the function ends
+    in a sum, the CPU computes the gradient along with the value, in one sweep, and keeps it.) Under
+    `create_graph=True` the function's own operations are recorded, so any order works.
 
     The function runs once per signature (device, dtypes, dimensions, other arguments, numbers that it reads
     from around it) on small tensors to see its operations. A function that they do not determine (it branches
     on values, draws random numbers), that has an operation without a fused form, and arguments below
-    `fusion.patterns.FUSE_SIZE` run as they are; `fusion.stats().fell_back` says why.
+    `fusion.patterns.FUSE_SIZE` and `MAP_SIZE` run as they are; `fusion.stats().fell_back` says why.
 
     Raises ShapeError when tensors have different shapes, or when the result has another shape than they.
 
@@ -60,19 +61,24 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
         @staticmethod
         def forward(ctx: Any, captured: Captured, *args: Any) -> Any:
             ctx.captured, ctx.args = captured, tuple(None if isinstance(a, TensorImpl) else a for a in args)
-            ctx.save_for_backward(*(a for a in args if isinstance(a, TensorImpl)))
-            return _forward(ctx, captured, args, ctx.needs_input_grad[1:])
+            out = _forward(ctx, captured, args, ctx.needs_input_grad[1:])
+            ctx.save_for_backward(
+                *(a for a in args if isinstance(a, TensorImpl)), *((out,) if captured.kept else ())
+            )
+            return out
 
         @staticmethod
         def backward(ctx: Any, g: Any) -> Any:
-            tensors = iter(ctx.saved_tensors)
+            saved = ctx.saved_tensors
+            tensors = iter(saved)
             args = tuple(next(tensors) if i + 1 in ctx.positions else a for i, a in enumerate(ctx.args))
             needs = ctx.needs_input_grad[1:]
             if is_grad_enabled() and (
                 g.requires_grad or any(isinstance(a, TensorImpl) and a.requires_grad for a in args)
             ):
                 return None, *_recorded_backward(function, args, needs, g)
-            return None, *_backward(ctx, args, needs, g)
+            out = saved[-1].storage.array if ctx.captured.kept else None
+            return None, *_backward(ctx, args, needs, g, out)
 
     Fused.__name__ = Fused.__qualname__ = name
 
@@ -91,6 +97,8 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
             found = seen[key] = _captured(function, args, tensors, device)
         if isinstance(found, str):
             count_fallback(f"{name}: {found}")
+            return _plain(function, args, shape, name)
+        if not found.total and prod(shape) < patterns.MAP_SIZE[device]:
             return _plain(function, args, shape, name)
         try:
             return Fused.apply(found, *args)
@@ -206,7 +214,9 @@ def _wanted(args: tuple[Any, ...], needs: tuple[bool, ...]) -> list[int]:
     return [i for i, need in enumerate(tensors) if need]
 
 
-def _backward(ctx: Any, args: tuple[Any, ...], needs: tuple[bool, ...], g: Any) -> tuple[Any, ...]:
+def _backward(
+    ctx: Any, args: tuple[Any, ...], needs: tuple[bool, ...], g: Any, out: Any
+) -> tuple[Any, ...]:
     arrays, shape, backend = _arrays(args)
     wanted, grad = _wanted(args, needs), g.storage.array
     grads, ctx.early = ctx.early, None
@@ -219,7 +229,7 @@ def _backward(ctx: Any, args: tuple[Any, ...], needs: tuple[bool, ...], g: Any) 
             grad = _seed(ctx.captured, backend, shape, grad)
         elif grad.size and not any(grad.strides):
             grad = grad[(slice(0, 1),) * grad.ndim]
-        grads = _run(backward_body(ctx.captured, arrays, shape, grad, wanted), backend, ctx.node_name)
+        grads = _run(backward_body(ctx.captured, arrays, shape, grad, wanted, out), backend, ctx.node_name)
     found = dict(zip(wanted, grads, strict=True))
     del grads
     positions = [i for i, a in enumerate(args) if isinstance(a, TensorImpl)]

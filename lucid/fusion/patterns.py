@@ -11,21 +11,27 @@ from typing import Any
 
 from ..errors import LucidError
 from ..ops.registry import OPS
-from . import chains, chains_norm
+from . import chains, chains_norm, sweep
 
 # Elements of a saved array below which the pass leaves a graph alone (bench_fusion: pass, log_softmax + nll).
 MIN_SIZE = 32_768
-# Elements from which a run pays. On CUDA it saves launches from the start. On the CPU arrays that fit in the
-# last cache gain nothing: a chain of 5 in float32 took 1.0 of the unfused time at 1M elements, 0.69 at 4M,
-# 0.55 at 10M (bench_fusion: size sweep).
-RUN_SIZE = {"cpu": 1 << 21, "cuda": MIN_SIZE}
-# Elements from which a function under `@fuse` runs fused: on one core exp(-x*x).sum() breaks even at 300k
-# (bench_fusion: bell).
-FUSE_SIZE = {"cpu": 1 << 19, "cuda": 1}
+# Elements from which a run pays. On CUDA it saves launches from the start. On the CPU from where a second
+# thread pays; on one core arrays that fit in the last cache gain nothing. A chain of 5 in float32, on two
+# threads and on one, took 0.97 and 1.05 of the unfused time at 0.5M elements, 0.60 and 0.91 at 1M, 0.41 and
+# 0.70 at 2M (bench_fusion: sweep).
+RUN_SIZE = {"cpu": sweep.THREADED if sweep.width() > 1 else 1 << 21, "cuda": MIN_SIZE}
+# Elements from which a function under `@fuse` runs fused, where it ends in a sum and where not. On one core
+# exp(-x*x).sum() takes 0.9 of the plain time at 0.26M; exp(-x*x) 0.96 at 1M, (x * 0.5).tanh() * 2 + x 1.03 at
+# 4M, on two threads 0.99 and 0.79 at 1M (bench_fusion: bell).
+FUSE_SIZE = {"cpu": 1 << 18, "cuda": 1}
+MAP_SIZE = {"cpu": 1 << 20 if sweep.width() > 1 else 1 << 22, "cuda": 1}
 # Elements from which linear + activation pays.
-LINEAR_SIZE = {"cpu": 1 << 18, "cuda": MIN_SIZE}
-# Elements from which batch norm + relu pays.
-CHANNEL_SIZE = {"cpu": 1 << 22, "cuda": MIN_SIZE}
+LINEAR_SIZE = dict(RUN_SIZE)
+# Elements from which batch norm + relu pays: on two threads and on one 0.91 and 0.91 of the unfused time at
+# 0.5M, 0.61 and 0.91 at 1M, 0.48 and 0.76 at 4M (bench_fusion: sweep).
+CHANNEL_SIZE = {"cpu": 1 << 19, "cuda": MIN_SIZE}
+# Elements from which it pays to add a residual's gradient in a norm's pass.
+NORM_SIZE = {"cpu": 1 << 17, "cuda": MIN_SIZE}
 # Pointwise nodes in a run from which it is worth a sweep. One node alone gains nothing.
 MIN_RUN = 2
 
@@ -95,7 +101,7 @@ PATTERNS: list[Pattern] = [
         for norm in ("batch_norm", "batch_norm_eval")
     ),
     *(
-        Pattern(f"{norm}_residual", (norm,), chains_norm.norm_residual, joins=True)
+        Pattern(f"{norm}_residual", (norm,), chains_norm.norm_residual, NORM_SIZE, joins=True)
         for norm in ("layer_norm", "rms_norm")
     ),
     # By the activation: a large weight alone makes no large pass.

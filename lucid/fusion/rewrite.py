@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ..autograd.node import AccumulateGrad, FuncOp, Node
 from .groups import ChainGroup, Group, RunGroup
 from .guards import edge_refusal, refusal
-from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, TAILS, Pattern
-from .region import Region
+from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, RUN_SIZE, TAILS, Pattern
+from .region import Region, broadcast_shape
 from .stats import count_pass, enabled
 
 
@@ -25,7 +26,7 @@ def find_groups(order: Sequence[Node], roots: Sequence[Node], wanted: Any) -> di
         return None
     if not _any_large(order):
         return None
-    groups = match(order, roots, wanted)
+    groups = match(order, roots, wanted, small=False)
     count_pass(len(groups))
     return groups or None
 
@@ -55,9 +56,11 @@ def consumers_of(order: Sequence[Node], roots: Sequence[Node]) -> dict[Node, int
     return counts
 
 
-def match(order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any = None) -> dict[Node, Group]:
-    """The groups among the nodes of `order`. report: called with (node, guard's name) for
-    each refusal (`explain`).
+def match(
+    order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any = None, small: bool = True
+) -> dict[Node, Group]:
+    """The groups among the nodes of `order`. report: called with (node, guard's name) for each refusal
+    (`explain`). small: also those of which it is known that they would not pay.
     """
     counts = consumers_of(order, roots)
     groups: dict[Node, Group] = {}
@@ -77,20 +80,20 @@ def match(order: Sequence[Node], roots: Sequence[Node], wanted: Any, report: Any
     for n in order:
         if n.__class__ is not FuncOp or n in taken or (n.hooks is not None and n.hooks.post):
             continue
-        group = _chain_at(n, free, counts) or _run_at(n, free)
+        group = _chain_at(n, free, counts, small) or _run_at(n, free, small)
         if group is not None:
             groups[n] = group
             taken.update(group.parts)
     return groups
 
 
-def _chain_at(n: FuncOp, free: Any, counts: dict[Node, int]) -> ChainGroup | None:
+def _chain_at(n: FuncOp, free: Any, counts: dict[Node, int], small: bool) -> ChainGroup | None:
     """The first pattern whose chain starts at `n`."""
     name, device = n.plan.op.name, n.F.backend.name
     for pattern in PATTERNS:
         if pattern.chain[0] == name and device in pattern.devices:
             nodes = _follow(n, pattern, free)
-            if nodes is None:
+            if nodes is None or not (small or pattern.pays(nodes)):
                 continue
             group = ChainGroup(pattern, nodes)
             # Nothing can wait for a receiver that has no other sender.
@@ -112,7 +115,7 @@ def _follow(n: FuncOp, pattern: Pattern, free: Any) -> tuple[FuncOp, ...] | None
     return tuple(nodes)
 
 
-def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
+def _run_at(head: FuncOp, free: Any, small: bool) -> RunGroup | None:
     """The maximal run of pointwise (and row by row) nodes below `head`, each with its
     single consumer in the run.
     """
@@ -134,6 +137,8 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
                 nodes.append(e)
                 stack.append(e)
     nodes.sort(key=lambda n: -n.sequence_nr)
+    if not small and _known_small(nodes):
+        return None
     region = Region(nodes)
     work = sum(not passes_on(n) for n in nodes)
     # `x + f(y)`: what lies behind the sum is a run of its own, which may end in a `linear`; the sum hands its
@@ -152,6 +157,21 @@ def _run_at(head: FuncOp, free: Any) -> RunGroup | None:
         ):
             return RunGroup(Region(nodes, e))
     return RunGroup(region) if work >= MIN_RUN else None
+
+
+def _known_small(nodes: list[FuncOp]) -> bool:
+    """Whether broadcasts and saved arrays tell that gradients are too small for a run to pay."""
+    least, known = RUN_SIZE[nodes[0].F.backend.name], False
+    for n in nodes:
+        shape = broadcast_shape(n)
+        if shape is not None:
+            return prod(shape) < least
+        for s in n.saved or ():
+            if s.array is not None:
+                if s.array.size >= least:
+                    return False
+                known = True
+    return known
 
 
 def joins(n: FuncOp) -> bool:

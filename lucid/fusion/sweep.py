@@ -12,13 +12,13 @@ from .body import Body, finished, row_index, text_of
 from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
-# Elements per block: 1 MB of float32. A thread that finishes an operation waits for the interpreter lock
-# where the other holds it, some 50 us; long operations meet seldom (five operations on 10M elements: 14.7 ms
-# in blocks of 64k on one thread, 14.8 on two; of 128k 15.6 and 9.2). From 64k to 512k one thread takes the
-# same time within 5 %.
-BLOCK = 1 << 18
-# Elements from which a second thread pays: a block for each.
-THREADED = 2 * BLOCK
+# Bytes of a float array per block. A thread that finishes an operation waits for the interpreter lock where
+# the other holds it, some 50 us; long operations meet seldom: the slope of GELU on 16.7M float32, 48 ms on
+# one thread, takes 58 ms on two in blocks of 256 KB, 35 in 512 KB, 29 in 1 MB, 26 in 2 MB, 28 in 4 MB
+# (bench_fusion: blocks). One thread takes the same time from 256 KB to 2 MB within 5 %.
+BLOCK = 1 << 21
+# Elements from which a second thread pays: waking it and waiting for it takes 100 us (bench_fusion: sweep).
+THREADED = 3 << 18
 
 
 def _thread_count() -> int:
@@ -60,10 +60,12 @@ def pool() -> Any:
     return _pool
 
 
-def block_size(size: int) -> int:
-    """Elements per block for arrays of `size` elements: about BLOCK, and as many blocks for each thread."""
+def block_size(size: int, itemsize: int = 4) -> int:
+    """Elements per block for arrays of `size` elements: about BLOCK bytes, and as many blocks for each
+    thread.
+    """
     threads = _threads if size >= THREADED else 1
-    return max(1, -(-size // (threads * max(1, round(size / (threads * BLOCK))))))
+    return max(1, -(-size // (threads * max(1, round(size * itemsize / (threads * BLOCK))))))
 
 
 def width() -> int:
@@ -98,14 +100,15 @@ class Sweep:
     """One execution of a body: its inputs as [rows, width] views, the outputs, and partial sums per thread.
 
     wanted: positions of the results to compute. Where nothing lies along rows or columns alone the region is
-    one row, cut into blocks.
+    one row, cut into blocks. consume: takes (first row, last row, block) of the one result that is written in
+    full, in place of an array of all blocks, on this thread.
     """
 
-    def __init__(self, body: Body, wanted: list[int], F: Any) -> None:
-        self.body, self.F, self.wanted = body, F, wanted
+    def __init__(self, body: Body, wanted: list[int], F: Any, consume: Any = None) -> None:
+        self.body, self.F, self.wanted, self.consume = body, F, wanted, consume
         every = body.out_kinds()
         self.kinds = [every[i] for i in wanted]
-        self.flat = (
+        self.flat = consume is None and (
             not body.shape
             or not body.trace.row_sums()
             and all(k in (FULL, SCALAR) for k in (*body.kinds, *self.kinds))
@@ -134,7 +137,9 @@ class Sweep:
                 not low,
             )
         self.code = code
-        self.outs = [np.empty(body.shape, body.dtype) if k == FULL else None for k in self.kinds]
+        self.outs = [
+            np.empty(body.shape, body.dtype) if k == FULL and consume is None else None for k in self.kinds
+        ]
         self.views = [o.reshape(self._view(FULL)) for o in self.outs if o is not None]
 
     def _view(self, kind: str) -> tuple[int, ...]:
@@ -150,9 +155,13 @@ class Sweep:
     def run(self) -> list[Any]:
         """The arrays of the wanted results; sums in the shapes of their outputs."""
         n = self.width if self.flat else self.rows
-        step = max(1, block_size(self.body.size) // (1 if self.flat else max(self.width, 1)))
+        size = block_size(self.body.size, self.work.itemsize) // (1 if self.consume is None else 2)
+        step = max(1, size // (1 if self.flat else max(self.width, 1)))
         blocks = range(0, n, step)
-        partial = shared(lambda part: self._range(part, step, n), blocks, self.body.size)
+        if self.consume is not None:
+            partial = [self._range(blocks, step, n)]
+        else:
+            partial = shared(lambda part: self._range(part, step, n), blocks, self.body.size)
         return [self._result(k, partial) for k in range(len(self.wanted))]
 
     def _range(self, starts: range, step: int, n: int) -> dict[int, Any]:
@@ -163,6 +172,7 @@ class Sweep:
         masks = [np.empty(size, bool) for _ in range(code.masks)]
         constants = [np.full(size, c, self.work) for c in code.constants]
         shape: Any = None
+        whole = None if self.consume is None else np.empty((step, self.width), self.body.dtype)
         bits = f"i{self.work.itemsize}"
         with np.errstate(all="ignore"):
             for i in starts:
@@ -174,7 +184,10 @@ class Sweep:
                         [a[:m].reshape(shape) for a in group] for group in (scratch, masks, constants)
                     )
                 V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
-                found = code.run(self.F, V, [o[i:j] for o in self.views], S, M, K, self.width, bits)
+                O = [o[i:j] for o in self.views] if whole is None else [whole[: j - i]]
+                found = code.run(self.F, V, O, S, M, K, self.width, bits)
+                if self.consume is not None:
+                    self.consume(i, j, O[0])
                 if found:
                     self._add(found, shape, sums)
         return sums

@@ -7,14 +7,15 @@ from __future__ import annotations
 import pytest
 
 from lucid import fusion
-from lucid.fusion import groups, patterns, rewrite
+from lucid.fusion import patterns, rewrite
 from lucid.testing import simulator
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(patterns, "FUSE_SIZE", {"cpu": 1, "cuda": 1})
-    monkeypatch.setattr(groups, "RUN_SIZE", {"cpu": 1, "cuda": 1})
+    for sizes in (patterns.FUSE_SIZE, patterns.MAP_SIZE, patterns.RUN_SIZE):
+        for device in sizes:
+            monkeypatch.setitem(sizes, device, 1)
     for p in patterns.PATTERNS:
         monkeypatch.setitem(p.__dict__, "min_size", 1)
     monkeypatch.setattr(rewrite, "MIN_SIZE", 1)

@@ -259,4 +259,4 @@ def test_rows_stay_out_of_the_way_of_small_arrays(device, monkeypatch):
         monkeypatch.setitem(p.__dict__, "min_size", 1000)
     x = lucid.tensor(arr(5, 4), device=device, requires_grad=True)
     LF.nll_loss(LF.log_softmax(x, -1), lucid.tensor([1, 0, 3, 1, 2], device=device)).backward()
-    assert fusion.stats().fell_back == {"too small": 1} and x.grad is not None
+    assert fusion.stats().groups == 0 and x.grad is not None
