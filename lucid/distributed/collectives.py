@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DistributedError, DtypeError, ShapeError
+from ..storage.nccl import Nccl, unique_id
 from ..tensor import Tensor
 from .process_group import ProcessGroup, ReduceOp, check_op
 from .world import Work, group_of, seconds_of, submit
@@ -58,11 +59,11 @@ def _nccl(group: ProcessGroup, *tensors: Tensor) -> Any:
         first = group.ranks[0]
 
         def agree() -> bytes:
-            identity = backend.nccl_id() if group.mesh.rank == first else None
+            identity = unique_id(backend.xp) if group.mesh.rank == first else None
             return group.objects(identity, "nccl", None, [first], group.ranks)[first]
 
         future = group.worker.submit(agree)
-        group.nccl = backend.nccl(group.size(), future.result(), group.rank())
+        group.nccl = Nccl(backend, group.size(), future.result(), group.rank())
     return group.nccl
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import DistributedError
 from ..storage.backend import backend_of
+from ..storage.nccl import available
 from .process_group import ProcessGroup, Worker
 from .rendezvous import job_of, meet
 
@@ -139,7 +140,7 @@ def is_nccl_available() -> bool:
     True
     """
     try:
-        return bool(backend_of("cuda").nccl_available())  # type: ignore[attr-defined]
+        return available(backend_of("cuda").xp)
     except Exception:
         return False
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import DeviceError, DistributedError, OutOfMemoryError
+from ..errors import DeviceError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
 from .device import Device
@@ -333,19 +333,6 @@ class CupyBackend(Backend):
 
     human = staticmethod(human)
 
-    def nccl_available(self) -> bool:
-        """Whether CuPy has NCCL here."""
-        nccl = getattr(cp.cuda, "nccl", None)
-        return nccl is not None and bool(getattr(nccl, "available", True))
-
-    def nccl_id(self) -> bytes:
-        """What the first rank of a group gives to the others, for `nccl`."""
-        return bytes(c % 256 for c in cp.cuda.nccl.get_unique_id())
-
-    def nccl(self, size: int, identity: bytes, rank: int) -> Nccl:
-        """This device's part of a group of `size` devices; returns when all have called it."""
-        return Nccl(self, size, identity, rank)
-
     def stream(self) -> int:
         """The cudaStream_t on which this thread's work is queued."""
         return int(cp.cuda.get_current_stream().ptr)
@@ -380,75 +367,6 @@ def _keep_until_done(stream: Any, array: Any) -> None:
     _reading.append((stream.record(), array))
 
 
-# ---- several devices ----
-
-
-class Nccl:
-    """Collectives of NCCL on arrays of one device, queued on the current stream.
-
-    Reductions: "sum", "avg", "product", "min", "max". Not run on a GPU yet: tested against a stand-in that
-    checks names and arguments.
-    """
-
-    _OPS: ClassVar[dict[str, str]] = {
-        "sum": "SUM", "avg": "SUM", "product": "PROD", "min": "MIN", "max": "MAX",
-    }  # fmt: skip
-    _DTYPES: ClassVar[dict[str, str]] = {"bool": "UINT8", "complex64": "FLOAT32", "complex128": "FLOAT64"}
-
-    def __init__(self, backend: CupyBackend, size: int, identity: bytes, rank: int) -> None:
-        self.backend, self.size = backend, size
-        with backend.guard():
-            signed = tuple(b - 256 if b > 127 else b for b in identity)
-            self.comm = cp.cuda.nccl.NcclCommunicator(size, signed, rank)
-
-    def _kind(self, array: Any) -> int:
-        name = array.dtype.name
-        kind = getattr(cp.cuda.nccl, f"NCCL_{self._DTYPES.get(name, name.upper())}", None)
-        if kind is None:
-            raise DistributedError(f"nccl: arrays of {name} cannot be sent; convert them first")
-        return int(kind)
-
-    def _op(self, op: str, array: Any) -> int:
-        if op not in self._OPS or array.dtype.kind == "c" and op == "product":
-            raise DistributedError(f"nccl: there is no reduction {op!r} for {array.dtype.name}")
-        return int(getattr(cp.cuda.nccl, f"NCCL_{self._OPS[op]}"))
-
-    def _run(self, name: str, out: Any, array: Any, *arguments: Any, count: int | None = None) -> None:
-        # `out` and `array` may be the same. NCCL wants contiguous memory.
-        with self.backend.guard():
-            source = cp.ascontiguousarray(array)
-            target = out if out.flags.c_contiguous else cp.empty_like(out, order="C")
-            parts = 2 if array.dtype.kind == "c" else 1
-            n = (source.size if count is None else count) * parts
-            stream = cp.cuda.get_current_stream().ptr
-            call = getattr(self.comm, name)
-            call(source.data.ptr, target.data.ptr, n, self._kind(array), *arguments, stream)
-            if target is not out:
-                out[...] = target
-
-    def all_reduce(self, array: Any, op: str) -> None:
-        """Nothing; `array` holds the reduction over all devices."""
-        self._run("allReduce", array, array, self._op(op, array))
-        if op == "avg":
-            array /= self.size
-
-    def broadcast(self, array: Any, root: int) -> None:
-        """Nothing; `array` holds what it holds on `root`."""
-        self._run("broadcast", array, array, root)
-
-    def all_gather(self, out: Any, array: Any) -> None:
-        """Nothing; `out` holds all devices' arrays, one after the other."""
-        self._run("allGather", out, array)
-
-    def reduce_scatter(self, out: Any, array: Any, op: str) -> None:
-        """Nothing; `out` holds this device's part of the reduction of all arrays."""
-        self._run("reduceScatter", out, array, self._op(op, array), count=out.size)
-        if op == "avg":
-            out /= self.size
-
-    def close(self) -> None:
-        """Nothing; the group of devices is left."""
-        self.comm.destroy()
 
 
 # ---- memory ----
