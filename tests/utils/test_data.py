@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from lucid.utils.data import (
     DistributedSampler,
     IterableDataset,
     RandomSampler,
+    Sampler,
     SequentialSampler,
     StackDataset,
     Subset,
@@ -150,6 +151,13 @@ def test_collate():
         default_collate([object()])
 
 
+def test_collate_keeps_what_a_mapping_is():
+    entries = default_collate([defaultdict(list, a=1), defaultdict(list, a=2)])
+    assert type(entries) is defaultdict and entries["missing"] == [] and entries["a"].tolist() == [1, 2]
+    assert type(default_collate([OrderedDict(a=1)])) is OrderedDict
+    assert default_collate([np.str_("a"), np.str_("b")]) == ["a", "b"]
+
+
 def test_collate_equals_torch():
     torch = pytest.importorskip("torch")
     samples = [(np.ones(2) * i, i, float(i), {"k": [i, i + 1]}) for i in range(3)]
@@ -273,6 +281,48 @@ def test_what_is_refused():
             DataLoader(range(4), **options)
     with pytest.raises(ShapeError, match="IterableDataset"):
         DataLoader(Count(3), shuffle=True)
+
+
+def test_arguments_in_the_wrong_place():
+    # What stands in the place of a bool was meant for the argument after it.
+    for call in (lambda: RandomSampler(range(9), 5), lambda: WeightedRandomSampler([1, 2], 2, 5),
+                 lambda: BatchSampler(range(9), 3, 2)):
+        with pytest.raises(DtypeError, match="must be a bool, got [25]"):
+            call()
+    with pytest.raises(DtypeError, match=r"the dataset, a list_iterator, has no __len__; define it"):
+        DataLoader(iter([1, 2]))
+
+
+def test_a_loader_cannot_change():
+    loader = DataLoader(range(4), batch_size=2)
+    for name in ("batch_size", "sampler", "batch_sampler", "drop_last", "dataset", "persistent_workers"):
+        with pytest.raises(ValueError, match=f"{name} cannot change in a loader that is made"):
+            setattr(loader, name, 1)
+    loader.worker_init_fn = None
+    assert len(list(loader)) == 2
+
+
+def test_annotations_and_inner_paths():
+    from lucid.utils.data.dataloader import default_collate as inner
+
+    class Evens(Sampler[int]):
+        def __iter__(self):
+            return iter([0, 2])
+
+    def use(loader: DataLoader[int]) -> None:
+        pass
+
+    assert inner is default_collate and list(Evens()) == [0, 2]
+    assert eval("DataLoader[int]").__origin__ is DataLoader
+
+
+def test_stacked_datasets_read_many_at_once():
+    class Many(Squares):
+        def __getitems__(self, indices):
+            return [f"many {i}" for i in indices]
+
+    assert StackDataset(Many(), range(10)).__getitems__([1, 3]) == [("many 1", 1), ("many 3", 3)]
+    assert StackDataset(a=Many(), b=range(10)).__getitems__([2]) == [{"a": "many 2", "b": 2}]
 
 
 def test_stop_iteration_of_a_dataset_is_an_error():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _stack(batch)
+    if isinstance(first, (str, bytes)):  # np.str_ among them
+        return list(batch)
     if isinstance(first, (np.ndarray, np.generic)):
         if _TEXT.search(first.dtype.str):
             raise DtypeError(
@@ -43,14 +46,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return tensor(list(batch))
     if isinstance(first, float):
         return tensor(list(batch), dtype=float64)
-    if isinstance(first, (str, bytes)):
-        return list(batch)
     if isinstance(first, Mapping):
-        collated = {key: default_collate([sample[key] for sample in batch]) for key in first}
-        try:
-            return type(first)(collated)  # type: ignore[call-arg]
-        except TypeError:
-            return collated
+        return _filled(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(default_collate(part) for part in zip(*batch, strict=True)))
     if isinstance(first, Sequence):
@@ -65,6 +62,18 @@ def default_collate(batch: Sequence[Any]) -> Any:
         f"{type(first).__name__}; "
         "pass a collate_fn of your own"
     )
+
+
+def _filled(like: Mapping[Any, Any], entries: dict[Any, Any]) -> Any:
+    # A mapping of the same type: a defaultdict keeps its factory.
+    try:
+        if isinstance(like, MutableMapping):
+            made = copy.copy(like)
+            made.update(entries)
+            return made
+        return type(like)(entries)  # type: ignore[call-arg]
+    except TypeError:
+        return entries
 
 
 def _stack(batch: Sequence[Tensor]) -> Tensor:

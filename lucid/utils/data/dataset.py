@@ -119,8 +119,21 @@ class StackDataset(Dataset[Any]):
             return {key: dataset[index] for key, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
 
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        keyed = isinstance(self.datasets, dict)
+        columns = [_items(d, indices) for d in (self.datasets.values() if keyed else self.datasets)]
+        rows = zip(*columns, strict=True)
+        return [dict(zip(self.datasets, row, strict=True)) for row in rows] if keyed else list(rows)
+
     def __len__(self) -> int:
         return self._length
+
+
+def _items(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """The samples at `indices`, many at once where the dataset can."""
+    if hasattr(dataset, "__getitems__"):
+        return list(dataset.__getitems__(indices))
+    return [dataset[i] for i in indices]
 
 
 class ConcatDataset(Dataset[Any]):
@@ -191,10 +204,7 @@ class Subset(Dataset[T_co]):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> list[T_co]:
-        chosen = [self.indices[i] for i in indices]
-        if hasattr(self.dataset, "__getitems__"):
-            return self.dataset.__getitems__(chosen)
-        return [self.dataset[i] for i in chosen]
+        return _items(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing import connection, resource_tracker
+from types import GenericAlias
 from typing import Any
 
 from ...errors import CheckpointError, DtypeError, ShapeError
@@ -21,6 +22,9 @@ from .collate import default_collate, default_convert
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, SequentialSampler, Shuffling, draw_seed
 from .worker import Exhausted, Fetcher, WorkerError, discard, unpack, unpack_error, work
+
+# What decides which samples make a batch; a change would come too late.
+_FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 
 
 class DataLoader:
@@ -96,6 +100,16 @@ class DataLoader:
         # workers.
         self._progress: dict[str, Any] = dict(_BETWEEN)
         self._resume: dict[str, Any] | None = None
+        self._made = True
+
+    def __class_getitem__(cls, item: Any) -> GenericAlias:
+        # `DataLoader[int]` in programs that annotate PyTorch's.
+        return GenericAlias(cls, item)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and self.__dict__.get("_made"):
+            raise ValueError(f"DataLoader: {name} cannot change in a loader that is made; make another one")
+        super().__setattr__(name, value)
 
     def _choose_order(
         self, batch_size: int | None, shuffle: bool | None, sampler: Any, batch_sampler: Any, drop_last: bool
@@ -120,6 +134,11 @@ class DataLoader:
             if self.iterable:
                 sampler = _Endless()
             elif batch_sampler is None:
+                if not hasattr(self.dataset, "__len__"):
+                    raise DtypeError(
+                        f"DataLoader: the dataset, a {type(self.dataset).__name__}, has no __len__; define "
+                        "it, or derive from IterableDataset for data without indices"
+                    )
                 sampler = (
                     RandomSampler(self.dataset, generator=self.generator)
                     if shuffle

@@ -12,9 +12,9 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from ...errors import ShapeError
+from ...errors import DtypeError, ShapeError
 from ...random import Generator
 from ...storage.random import default_generator
 
@@ -22,7 +22,10 @@ from ...storage.random import default_generator
 _PIECE = 1 << 16
 
 
-class Sampler:
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Sampler(Generic[T_co]):
     """The base: `__iter__` gives indices (or lists of them), `__len__`, where known, how many.
 
     >>> import lucid
@@ -37,6 +40,12 @@ class Sampler:
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
+
+
+def _check_bool(name: str, what: str, value: Any) -> None:
+    # A number in its place is most likely meant for the argument after it.
+    if not isinstance(value, bool):
+        raise DtypeError(f"{name}: {what} must be a bool, got {value!r}")
 
 
 class SequentialSampler(Sampler):
@@ -97,6 +106,7 @@ class RandomSampler(Shuffling):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ) -> None:
+        _check_bool("RandomSampler", "replacement", replacement)
         if num_samples is not None and num_samples <= 0:
             raise ShapeError(f"RandomSampler: expected num_samples > 0, got {num_samples}")
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
@@ -164,7 +174,8 @@ class WeightedRandomSampler(Shuffling):
             raise ShapeError(
                 f"WeightedRandomSampler: expected one weight per sample, got shape {self.weights.shape}"
             )
-        if num_samples <= 0:
+        _check_bool("WeightedRandomSampler", "replacement", replacement)
+        if isinstance(num_samples, bool) or num_samples <= 0:
             raise ShapeError(f"WeightedRandomSampler: expected num_samples > 0, got {num_samples}")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
@@ -190,6 +201,7 @@ class BatchSampler(Sampler):
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool = False) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
             raise ShapeError(f"BatchSampler: expected an integer batch_size > 0, got {batch_size!r}")
+        _check_bool("BatchSampler", "drop_last", drop_last)
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[Any]]:
