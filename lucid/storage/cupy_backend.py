@@ -367,8 +367,6 @@ def _keep_until_done(stream: Any, array: Any) -> None:
     _reading.append((stream.record(), array))
 
 
-
-
 # ---- memory ----
 
 
