@@ -398,7 +398,9 @@ def build(
         obj = folder / f"{part.name}.o"
         notes = obj.with_suffix(".gcno")
         try:
-            same = [f"-frandom-seed={key}", f"-ffile-prefix-map={HERE}={OWN}"]  # from every process and place
+            # From every process, checkout and folder the same.
+            maps = [f"-fdebug-prefix-map={os.getcwd()}=.", f"-ffile-prefix-map={HERE}={OWN}"]
+            same = [f"-frandom-seed={key}", *maps]
             _run(
                 [cxx, *flags, *same, f"-I{INCLUDE}", "-x", "c++", "-c", "-", "-o", str(obj)],
                 source,

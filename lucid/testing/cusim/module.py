@@ -522,7 +522,7 @@ def _addr2line(path: str, pcs: tuple[int, ...], filename: str) -> tuple[tuple[tu
         lines = [f.split(" (")[0].rsplit(":", 1) for f in frames.strip().split("\n") if ":" in f]
         mine = [(f, int(n) if n.isdigit() else 0) for f, n in lines if f != "??"]
         mine = [(f, n) for f, n in mine if not f.startswith(f"{compiler.OWN}/") and f != "cusim_tail.h"]
-        here = os.getcwd() + "/"
-        short = [(filename if f.endswith("/" + filename) else f.removeprefix(here), n) for f, n in mine]
+        # "./" is where it was compiled (compiler.build).
+        short = [(filename if f.endswith("/" + filename) else re.sub(r"^(\./)+", "", f), n) for f, n in mine]
         out.append(tuple(short) or ((filename, 0),))
     return tuple(out)
