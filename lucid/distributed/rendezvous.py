@@ -40,6 +40,8 @@ _SIZE = struct.Struct("!I")
 _LONGEST = 1 << 20
 # A stranger that connects and says nothing holds up the others for so long.
 _HANDSHAKE = 10.0
+# Ranks that come so many seconds after the job has failed still hear why.
+_LATE = 5.0
 
 
 @dataclass
@@ -247,9 +249,16 @@ def _first(job: Job, until: float, timeout: float) -> dict[int, socket.socket]:
         found.setdefault(rank, sock)
         places[rank] = hello["place"]
         if problem:
-            for other in {*found.values(), sock}:
-                with contextlib.suppress(OSError):
-                    _tell(other, {"problem": problem})
+            told = [*{*found.values(), sock}]
+            for other in told:
+                _refuse(other, problem)
+
+            def late(sock: socket.socket, hello: Any) -> None:
+                told.append(sock)
+                _refuse(sock, problem)
+
+            end = min(until, time.monotonic() + _LATE)
+            _gather(listener, job, end, lambda: len(told) < job.world_size - 1, late)
             raise DistributedError(f"init_process_group: {problem}")
 
     with listener:
@@ -264,6 +273,11 @@ def _first(job: Job, until: float, timeout: float) -> dict[int, socket.socket]:
     if job.file is not None:
         job.file.unlink(missing_ok=True)  # so that the next job does not find it
     return found
+
+
+def _refuse(sock: socket.socket, problem: str) -> None:
+    with contextlib.suppress(OSError):
+        _tell(sock, {"problem": problem})
 
 
 def _gather(listener: socket.socket, job: Job, until: float, more: Callable[[], bool],

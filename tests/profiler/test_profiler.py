@@ -17,7 +17,7 @@ import lucid
 from lucid import fusion, profiler
 from lucid.autograd import engine
 from lucid.errors import LucidError
-from lucid.fusion import find_groups, groups, rewrite
+from lucid.fusion import find_groups, patterns, rewrite
 from lucid.profiler import ProfilerActivity, profile, record_function
 
 
@@ -39,7 +39,8 @@ def test_ops_and_nodes_are_seen(device):
 
 
 def test_fused_groups_appear_with_their_parts(device, monkeypatch):
-    monkeypatch.setattr(groups, "RUN_SIZE", {"cpu": 1, "cuda": 1})
+    for kind in ("cpu", "cuda"):
+        monkeypatch.setitem(patterns.RUN_SIZE, kind, 1)
     monkeypatch.setattr(rewrite, "MIN_SIZE", 1)
     x = lucid.ones(3, 4, device=device, requires_grad=True)
     with profile() as prof:
