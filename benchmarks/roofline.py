@@ -160,7 +160,7 @@ def _floor(name: str, bandwidth: float, cache: float) -> str:
     nbytes = kernel.traffic("float32", **sizes)
     shown = "".join(f"{n}={v} " for n, v in used.items())
     where = "in the L2 cache of" if nbytes < cache else "on"
-    cost = f"{nbytes / 1e6:.4g} MB, {floor_us(nbytes, bandwidth):.4g} us"
+    cost = f"{nbytes / 1e6:.4g} MB, floor {floor_us(nbytes, bandwidth):.4g} us"
     return f"{kernel.bytes}; {shown}float32: {cost} {where} an H200"
 
 

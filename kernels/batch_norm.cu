@@ -11,14 +11,14 @@
 // batch_norm_backward_finish                             dweight, dbias and the coefficients of dx
 // batch_norm_backward_apply                              dx
 //
-// bytes batch_norm_partial: count*channels*s; count=802816 channels=64 float32: 205.5 MB, 47.8 us on an H200
-// bytes batch_norm_partial_columns: rows*cols*s; rows=65536 cols=1024 float32: 268.4 MB, 62.43 us on an H200
-// bytes batch_norm_statistics: 3*parts*channels*a; channels=64 parts=98 float32: 0.07526 MB, 0.0175 us in the L2 cache of an H200
-// bytes batch_norm_apply: 2*n*s; n=51380224 float32: 411 MB, 95.59 us on an H200
-// bytes batch_norm_backward_partial: 2*count*channels*s; count=802816 channels=64 float32: 411 MB, 95.59 us on an H200
-// bytes batch_norm_backward_partial_columns: 2*rows*cols*s; rows=65536 cols=1024 float32: 536.9 MB, 124.9 us on an H200
-// bytes batch_norm_backward_finish: 2*parts*channels*a; channels=64 parts=98 float32: 0.05018 MB, 0.01167 us in the L2 cache of an H200
-// bytes batch_norm_backward_apply: 3*n*s; n=51380224 float32: 616.6 MB, 143.4 us on an H200
+// bytes batch_norm_partial: count*channels*s; count=802816 channels=64 float32: 205.5 MB, floor 47.8 us on an H200
+// bytes batch_norm_partial_columns: rows*cols*s; rows=65536 cols=1024 float32: 268.4 MB, floor 62.43 us on an H200
+// bytes batch_norm_statistics: 3*parts*channels*a; channels=64 parts=98 float32: 0.07526 MB, floor 0.0175 us in the L2 cache of an H200
+// bytes batch_norm_apply: 2*n*s; n=51380224 float32: 411 MB, floor 95.59 us on an H200
+// bytes batch_norm_backward_partial: 2*count*channels*s; count=802816 channels=64 float32: 411 MB, floor 95.59 us on an H200
+// bytes batch_norm_backward_partial_columns: 2*rows*cols*s; rows=65536 cols=1024 float32: 536.9 MB, floor 124.9 us on an H200
+// bytes batch_norm_backward_finish: 2*parts*channels*a; channels=64 parts=98 float32: 0.05018 MB, floor 0.01167 us in the L2 cache of an H200
+// bytes batch_norm_backward_apply: 3*n*s; n=51380224 float32: 616.6 MB, floor 143.4 us on an H200
 //
 // out: the output of a relu behind the norm; g counts except where it is 0. Backward 7 n s, where a masked g in memory takes 8.
 // dx in .._partial: the norm used fixed statistics (evaluation), so that dx = weight rstd g needs no sums: all gradients in one pass, 4 n s with out and x.

@@ -6,8 +6,8 @@
 // im2col   x -> cols
 // col2im   its adjoint: each cell of x gathers its columns in a fixed order
 //
-// bytes im2col: (inputs+n)*s; inputs=3211264 n=28901376 float32: 128.5 MB, 29.87 us on an H200
-// bytes col2im: (inputs+n)*s; n=3211264 inputs=28901376 float32: 128.5 MB, 29.87 us on an H200
+// bytes im2col: (inputs+n)*s; inputs=3211264 n=28901376 float32: 128.5 MB, floor 29.87 us on an H200
+// bytes col2im: (inputs+n)*s; n=3211264 inputs=28901376 float32: 128.5 MB, floor 29.87 us on an H200
 //
 // A thread takes its index apart once and then walks down channels: a division costs as much as 20 other instructions, and memory leaves time for about 60.
 // launch: 256 threads, grid (tiles of columns, or of cells of x; ranges of channels).

@@ -9,10 +9,10 @@
 // cross_entropy_backward   dx from x and lse
 // cross_entropy_gradient   both in one pass when the gradient of the loss is known: the second read finds the row in cache; x and dx may be one array
 //
-// bytes cross_entropy: rows*cols*s; rows=8192 cols=50304 float32: 1648 MB, 383.3 us on an H200
-// bytes cross_entropy_finish: 2*rows*a; rows=8192 float32: 0.06554 MB, 0.01524 us in the L2 cache of an H200
-// bytes cross_entropy_backward: 2*rows*cols*s; rows=8192 cols=50304 float32: 3297 MB, 766.7 us on an H200
-// bytes cross_entropy_gradient: 2*rows*cols*s; rows=8192 cols=50304 float32: 3297 MB, 766.7 us on an H200
+// bytes cross_entropy: rows*cols*s; rows=8192 cols=50304 float32: 1648 MB, floor 383.3 us on an H200
+// bytes cross_entropy_finish: 2*rows*a; rows=8192 float32: 0.06554 MB, floor 0.01524 us in the L2 cache of an H200
+// bytes cross_entropy_backward: 2*rows*cols*s; rows=8192 cols=50304 float32: 3297 MB, floor 766.7 us on an H200
+// bytes cross_entropy_gradient: 2*rows*cols*s; rows=8192 cols=50304 float32: 3297 MB, floor 766.7 us on an H200
 //
 // launch: LUCID_THREADS 32: block (32, 8), a warp per row (cols up to 1024); else block (LUCID_THREADS), a block per row. Row-stride grid.
 

@@ -5,8 +5,8 @@
 // dropout        out = x scale where kept, x 0 elsewhere. The backward pass is the same kernel on g
 // dropout_mask   the mask as bytes
 //
-// bytes dropout: 2*n*s; n=67108864 float32: 536.9 MB, 124.9 us on an H200
-// bytes dropout_mask: n; n=67108864 float32: 67.11 MB, 15.61 us on an H200
+// bytes dropout: 2*n*s; n=67108864 float32: 536.9 MB, floor 124.9 us on an H200
+// bytes dropout_mask: n; n=67108864 float32: 67.11 MB, floor 15.61 us on an H200
 //
 // seed and offset lie in device memory, so that a captured graph draws anew when they change; skip tells the draws of one seed (or graph) apart.
 // launch: 256 threads, grid-stride; a thread takes the larger of a pack and a Philox block (4 elements) per step.

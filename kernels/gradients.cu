@@ -8,11 +8,11 @@
 // loss_scale             after a step: found: scale *= backoff; else scale *= growth after `interval` good steps in a row, unless that overflows
 // A tensor whose address is 0 is left out. NaN spreads in all of them.
 //
-// bytes gradient_norm: n*s; n=124000000 float32: 496 MB, 115.3 us on an H200
-// bytes gradient_norm_finish: blocks*a; blocks=7569 float32: 0.03028 MB, 0.007041 us in the L2 cache of an H200
-// bytes gradient_clip: 2*n*s; n=124000000 float32: 992 MB, 230.7 us on an H200
-// bytes gradient_unscale: 2*n*s; n=124000000 float32: 992 MB, 230.7 us on an H200
-// bytes loss_scale: 16; float32: 1.6e-05 MB, 3.721e-06 us in the L2 cache of an H200
+// bytes gradient_norm: n*s; n=124000000 float32: 496 MB, floor 115.3 us on an H200
+// bytes gradient_norm_finish: blocks*a; blocks=7569 float32: 0.03028 MB, floor 0.007041 us in the L2 cache of an H200
+// bytes gradient_clip: 2*n*s; n=124000000 float32: 992 MB, floor 230.7 us on an H200
+// bytes gradient_unscale: 2*n*s; n=124000000 float32: 992 MB, floor 230.7 us on an H200
+// bytes loss_scale: 16; float32: 1.6e-05 MB, floor 3.721e-06 us in the L2 cache of an H200
 //
 // launch: 256 threads, a block per entry of block_tensor; gradient_norm_finish 512 threads in one block; loss_scale one thread.
 

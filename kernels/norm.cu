@@ -9,10 +9,10 @@
 // norm_backward_x      dx alone, rows of any length
 // norm_backward_weight the partials alone, rows of any length
 //
-// bytes norm_forward: 2*rows*cols*s; rows=65536 cols=768 float32: 402.7 MB, 93.64 us on an H200
-// bytes norm_backward: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, 140.5 us on an H200
-// bytes norm_backward_x: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, 140.5 us on an H200
-// bytes norm_backward_weight: 2*rows*cols*s; rows=65536 cols=768 float32: 402.7 MB, 93.64 us on an H200
+// bytes norm_forward: 2*rows*cols*s; rows=65536 cols=768 float32: 402.7 MB, floor 93.64 us on an H200
+// bytes norm_backward: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, floor 140.5 us on an H200
+// bytes norm_backward_x: 3*rows*cols*s; rows=65536 cols=768 float32: 604 MB, floor 140.5 us on an H200
+// bytes norm_backward_weight: 2*rows*cols*s; rows=65536 cols=768 float32: 402.7 MB, floor 93.64 us on an H200
 //
 // join: a gradient of x that comes past the norm (y = x + f(norm(x)), a residual) is added to dx in the same pass: n s bytes, where a sum of its own moves 3 n s.
 //

@@ -12,10 +12,10 @@
 //
 // State is in float32 (float64 for float64).
 //
-// bytes sgd: 3*n*s; n=124000000 float32: 1488 MB, 346 us on an H200
-// bytes sgd_momentum: n*(3*s+2*a); n=124000000 float32: 2480 MB, 576.7 us on an H200
-// bytes adam, adamw: n*(3*s+4*a); n=124000000 float32: 3472 MB, 807.4 us on an H200
-// bytes adam_amsgrad, adamw_amsgrad: n*(3*s+6*a); n=124000000 float32: 4464 MB, 1038 us on an H200
+// bytes sgd: 3*n*s; n=124000000 float32: 1488 MB, floor 346 us on an H200
+// bytes sgd_momentum: n*(3*s+2*a); n=124000000 float32: 2480 MB, floor 576.7 us on an H200
+// bytes adam, adamw: n*(3*s+4*a); n=124000000 float32: 3472 MB, floor 807.4 us on an H200
+// bytes adam_amsgrad, adamw_amsgrad: n*(3*s+6*a); n=124000000 float32: 4464 MB, floor 1038 us on an H200
 //
 // launch: 256 threads, a block per entry of block_tensor; block b does `chunk` elements of its tensor.
 

@@ -5,10 +5,10 @@
 // masked_scale          out = x mask scale: dropout with a given mask
 // copy                  out = x: the yardstick of benchmarks/roofline.py
 //
-// bytes activation_forward: 2*n*s; n=67108864 float32: 536.9 MB, 124.9 us on an H200
-// bytes activation_backward: 3*n*s; n=67108864 float32: 805.3 MB, 187.3 us on an H200
-// bytes masked_scale: n*(2*s+1); n=67108864 float32: 604 MB, 140.5 us on an H200
-// bytes copy: 2*n*s; n=67108864 float32: 536.9 MB, 124.9 us on an H200
+// bytes activation_forward: 2*n*s; n=67108864 float32: 536.9 MB, floor 124.9 us on an H200
+// bytes activation_backward: 3*n*s; n=67108864 float32: 805.3 MB, floor 187.3 us on an H200
+// bytes masked_scale: n*(2*s+1); n=67108864 float32: 604 MB, floor 140.5 us on an H200
+// bytes copy: 2*n*s; n=67108864 float32: 536.9 MB, floor 124.9 us on an H200
 
 #ifdef LUCID_SLOPE
 KERNEL __launch_bounds__(256, 1) activation_backward(const scalar_t* __restrict__ g,    // [n]

@@ -7,10 +7,10 @@
 // avg_pool            the mean of each window
 // avg_pool_backward   dx: the shares of g of the windows that contain the cell
 //
-// bytes max_pool: (inputs+n)*s+n; n=51380224 inputs=205520896 float32: 1079 MB, 250.9 us on an H200
-// bytes max_pool_backward: (n+outputs)*s+outputs; n=205520896 outputs=51380224 float32: 1079 MB, 250.9 us on an H200
-// bytes avg_pool: (inputs+n)*s; n=51380224 inputs=205520896 float32: 1028 MB, 239 us on an H200
-// bytes avg_pool_backward: (n+outputs)*s; n=205520896 outputs=51380224 float32: 1028 MB, 239 us on an H200
+// bytes max_pool: (inputs+n)*s+n; n=51380224 inputs=205520896 float32: 1079 MB, floor 250.9 us on an H200
+// bytes max_pool_backward: (n+outputs)*s+outputs; n=205520896 outputs=51380224 float32: 1079 MB, floor 250.9 us on an H200
+// bytes avg_pool: (inputs+n)*s; n=51380224 inputs=205520896 float32: 1028 MB, floor 239 us on an H200
+// bytes avg_pool_backward: (n+outputs)*s; n=205520896 outputs=51380224 float32: 1028 MB, floor 239 us on an H200
 //
 // launch: 256 threads, an element of the result each, grid-stride.
 

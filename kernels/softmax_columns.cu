@@ -4,10 +4,10 @@
 //
 // Columns that leave the cache are read twice: half as many bytes again, and two thirds in the backward pass.
 //
-// bytes softmax_columns: 2*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 704.6 MB, 163.9 us on an H200
-// bytes log_softmax_columns: 2*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 704.6 MB, 163.9 us on an H200
-// bytes softmax_backward_columns: 3*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 1057 MB, 245.8 us on an H200
-// bytes log_softmax_backward_columns: 3*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 1057 MB, 245.8 us on an H200
+// bytes softmax_columns: 2*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 704.6 MB, floor 163.9 us on an H200
+// bytes log_softmax_columns: 2*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 704.6 MB, floor 163.9 us on an H200
+// bytes softmax_backward_columns: 3*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 1057 MB, floor 245.8 us on an H200
+// bytes log_softmax_backward_columns: 3*outer*n*inner*s; outer=64 n=21 inner=65536 float32: 1057 MB, floor 245.8 us on an H200
 //
 // launch: block (32, 8), grid (tiles of 32 packs of columns, outer); the 8 warps share the n rows, and their parts are joined in a fixed order.
 

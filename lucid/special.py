@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .functional import PUBLIC
-from .functional.out import lookup
-
-_PREFIX = "special."
+from .functional.out import member, members
 
 
 def __getattr__(name: str) -> Any:
     """The public function registered as `special.<name>`."""
-    found = lookup(_PREFIX + name)
-    if found is None:
-        raise AttributeError(f"module 'lucid.special' has no attribute {name!r}")
-    globals()[name] = found
+    found = globals()[name] = member("special", name)
     return found
 
 
 def __dir__() -> list[str]:
     """Every function registered under `special.`."""
-    return sorted(name.removeprefix(_PREFIX) for name in PUBLIC if name.startswith(_PREFIX))
+    return members("special")
 
 
 __all__ = __dir__()  # noqa: PLE0605

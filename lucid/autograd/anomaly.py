@@ -45,8 +45,8 @@ class _Watch:
 class detect_anomaly:
     """A context manager under which a NaN in a gradient raises an error that names its operation.
 
-        And where it was recorded. Slow (a stack and a check per operation): for finding a fault, not for
-        training.
+    The error also says where the operation was recorded. Slow (a stack and a check per operation): for
+    finding a fault, not for training.
 
     >>> import lucid
     >>> x = lucid.tensor([2.0], requires_grad=True)

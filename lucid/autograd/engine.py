@@ -259,11 +259,7 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
         pending: dict[Node, Any] = {}
         several = Backend.several
         for root, seed, edge in zip(roots, seeds, edges, strict=True):
-            if several:
-                with root.backend.guard():
-                    g = _seed(root, seed, create)
-                    pending[edge] = pending[edge] + g if edge in pending else g
-            else:
+            with root.backend.guard():
                 g = _seed(root, seed, create)
                 pending[edge] = pending[edge] + g if edge in pending else g
         fused = None

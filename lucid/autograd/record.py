@@ -15,7 +15,8 @@ import numpy as np
 
 from ..errors import DeviceError, ShapeError
 from ..ops.describe import document
-from ..ops.registry import OPS, Op, bind, signature_source
+from ..ops.registry import OPS, Op, bind
+from ..ops.signature import declared
 from ..storage.backend import backend_of
 from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
 from ..storage.numpy_backend import NumpyBackend, is_busy
@@ -56,16 +57,16 @@ def _composite(op: Op) -> Any:
     bound = bind(op.forward, RECORDED, op.name)
     if op.amp is None:
         return bound
-    declared, passed, defaults = signature_source(op.forward)
+    own = declared(op.parameters)
     tensors = op.tensors[0] if op.variadic else f"({', '.join(op.tensors)},)"
     statics = f"({', '.join(op.statics)},)" if op.statics else "()"
     lines = (
-        f"def {op.name}({declared}):",
+        f"def {op.name}({', '.join(own.parameters)}):",
         f"    if get_flags() & {INTERCEPT}:",
         f"        return composed(OP, {tensors}, {statics})",
-        f"    return bound({passed})",
+        f"    return bound({own.passed})",
     )
-    scope = {"OP": op, "bound": bound, "get_flags": get_flags, "composed": composed, **defaults}
+    scope = {"OP": op, "bound": bound, "get_flags": get_flags, "composed": composed, **own.defaults}
     return compile_source("\n".join(lines) + "\n", op.name, scope)
 
 
@@ -237,21 +238,8 @@ def _differ(op: Op, tensors: tuple[Any, ...]) -> bool:
 
 
 def _run_raw(op: Op, backend: Any, storages: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
-    if op.variadic:
-        return backend.quietly(
-            getattr(backend.F, op.name),
-            *[s.array for s in storages],
-            **dict(zip(op.statics, statics, strict=True)),
-        )
-    values = dict(zip(op.tensors, (s.array for s in storages), strict=True)) | dict(
-        zip(op.statics, statics, strict=True)
-    )
-    args = [values[p.name] for p in op.parameters if p.kind is not p.KEYWORD_ONLY]
-    return backend.quietly(
-        getattr(backend.F, op.name),
-        *args,
-        **{p.name: values[p.name] for p in op.parameters if p.kind is p.KEYWORD_ONLY},
-    )
+    args, keywords = _arguments(op, tuple(s.array for s in storages), statics)
+    return backend.quietly(getattr(backend.F, op.name), *args, **keywords)
 
 
 def failed(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from ..autograd.out import written
 from ..autograd.record import recorder
 from ..ops.registry import OPS
+from ..ops.signature import declared
 from .registry import PUBLIC
 
 # fmt: off
@@ -58,37 +59,30 @@ def lookup(name: str) -> Callable[..., Any] | None:
     return made
 
 
+def member(namespace: str, name: str) -> Callable[..., Any]:
+    """The public function `lucid.<namespace>.<name>`; AttributeError where there is none."""
+    found = lookup(f"{namespace}.{name}")
+    if found is None:
+        raise AttributeError(f"module 'lucid.{namespace}' has no attribute {name!r}")
+    return found
+
+
+def members(namespace: str) -> list[str]:
+    """The names of all public functions of a namespace."""
+    return sorted(name.removeprefix(f"{namespace}.") for name in PUBLIC if name.startswith(f"{namespace}."))
+
+
 def _with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
-    own = name.rpartition(".")[2]
-    scope: dict[str, Any] = {"_function": function, "_written": written}
-    declared: list[str] = []
-    positional: list[str] = []
-    keyword: list[str] = []
-    keyword_only = False
-    for p in signature.parameters.values():
-        if p.kind is p.VAR_POSITIONAL:
-            declared.append(f"*{p.name}")
-            positional.append(f"*{p.name}")
-            keyword_only = True
-            continue
-        if p.kind is p.KEYWORD_ONLY and not keyword_only:
-            declared.append("*")
-            keyword_only = True
-        if p.default is not p.empty:
-            scope[f"_d_{p.name}"] = p.default
-        declared.append(p.name if p.default is p.empty else f"{p.name}=_d_{p.name}")
-        (keyword if keyword_only else positional).append(p.name)
-    declared += [*([] if keyword_only else ["*"]), "out=None"]
-    keywords = [f"{k}={k}" for k in keyword]
-    call = ", ".join(positional + keywords)
-    args = "".join(f"{p}, " for p in positional)
-    source = (
-        f"def {own}({', '.join(declared)}):\n"
-        f"    if out is None: return _function({call})\n"
-        f"    return _written({name!r}, out, _function, ({args}), dict({', '.join(keywords)}))\n"
+    own, source = name.rpartition(".")[2], declared(signature.parameters.values())
+    args, keywords = source.packed
+    code = (
+        f"def {own}({source.with_keywords(['out'])}):\n"
+        f"    if out is None: return _function({source.passed})\n"
+        f"    return _written({name!r}, out, _function, {args}, {keywords})\n"
     )
-    exec(compile(source, f"<lucid {name}>", "exec"), scope)
+    scope: dict[str, Any] = {"_function": function, "_written": written, **source.defaults}
+    exec(compile(code, f"<lucid {name}>", "exec"), scope)
     made = scope[own]
     made.__doc__, made.__module__, made.__qualname__ = function.__doc__, function.__module__, own
     made.__wrapped__, made.__signature__ = function, _signature(signature)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..storage.backend import Backend, on_new_backend
+from .signature import declared
 
 OPS: dict[str, Op] = {}
 
@@ -198,37 +199,13 @@ class Op:
         return bind(self.forward, backend.bare, self.name)
 
 
-def signature_source(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:
-    """The parameters of `function` after its first as source: (their declaration, the arguments that hand
-    them on, the defaults that the declaration names).
-    """
-    declared, passed, keyword_only = [], [], False
-    defaults = {}
-    for p in list(inspect.signature(function).parameters.values())[1:]:
-        if p.kind is p.VAR_POSITIONAL:
-            declared.append(f"*{p.name}")
-            passed.append(f"*{p.name}")
-            keyword_only = True
-            continue
-        if p.kind is p.KEYWORD_ONLY and not keyword_only:
-            declared.append("*")
-            keyword_only = True
-        if p.default is p.empty:
-            declared.append(p.name)
-        else:
-            defaults[f"_d_{p.name}"] = p.default
-            declared.append(f"{p.name}=_d_{p.name}")
-        passed.append(f"{p.name}={p.name}" if keyword_only else p.name)
-    return ", ".join(declared), ", ".join(passed), defaults
-
-
 def bind(function: Callable[..., Any], first: Any, name: str) -> Callable[..., Any]:
     """The function with its first argument given."""
     # A closure with *args costs 160 ns a call; a generated one of the same arity costs 40
     # (bench_overhead: raw call).
-    declared, passed, defaults = signature_source(function)
-    source = f"def {name}({declared}):\n    return _function(_first, {passed})\n"
-    scope = {"_function": function, "_first": first, **defaults}
+    own = declared(list(inspect.signature(function).parameters.values())[1:])
+    source = f"def {name}({', '.join(own.parameters)}):\n    return _function(_first, {own.passed})\n"
+    scope = {"_function": function, "_first": first, **own.defaults}
     exec(compile(source, f"<lucid raw {name}>", "exec"), scope)
     return scope[name]
 

@@ -476,9 +476,3 @@ def set_tf32(allow: bool) -> None:
     """
     r = cp._core._routines_linalg
     r.set_compute_type(np.float32, r.COMPUTE_TYPE_TF32 if allow else r.COMPUTE_TYPE_DEFAULT)
-
-
-def get_tf32() -> bool:
-    """Whether float32 matrix products may use TF32."""
-    r = cp._core._routines_linalg
-    return bool(r.get_compute_type("f") == r.COMPUTE_TYPE_TF32)

@@ -38,7 +38,7 @@ def test_the_card_is_what_roofline_gives(roofline, file):
 
 _LINE = re.compile(
     r"// bytes (?P<names>[\w, ]+): (?P<bytes>[^;]+); (?P<sizes>(?:\w+=\d+ )*)float32: "
-    r"(?P<mb>[\d.e-]+) MB, (?P<us>[\d.e-]+) us (?:on|in the L2 cache of) an H200"
+    r"(?P<mb>[\d.e-]+) MB, floor (?P<us>[\d.e-]+) us (?:on|in the L2 cache of) an H200"
 )
 
 
