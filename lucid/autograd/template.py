@@ -104,8 +104,8 @@ def _enter(op: Op) -> list[str]:
 def _forward(op: Op) -> list[str]:
     arrays = {n: f"_a{i}" for i, n in enumerate(op.tensors)}
     call = _call_arguments(op, arrays)
-    # Views and comparisons compute nothing that NumPy could warn of. Elsewhere silence costs 25 ns a call: 3 %
-    # of `chain no-grad` in bench_overhead.py, and nothing to be seen in `chain forward + backward`.
+    # Views and comparisons compute nothing that NumPy could warn of. Elsewhere silence costs 25 ns a call:
+    # 3 % of `chain no-grad` in bench_overhead.py, and nothing to be seen in `chain forward + backward`.
     warns = not (op.view or op.dtype == "compare" and op.ufunc)
     run = f"run_quiet(raw_cpu, {call})" if warns else f"raw_cpu({call})"
     failed = (
