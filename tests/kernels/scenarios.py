@@ -181,6 +181,14 @@ def cross_entropy(sim, dtype, odd):
     x, target = normal((3, 40), dtype, 1, 0), _targets(3, 40, False)
     x[1, 3] = -np.inf
     _loss(sim, x, target, None, 0.0, "mean")
+    # The first class and the last; one that 32 bits would take for class 1; infinities in an ignored row.
+    for _, cols in _rows(odd)[:2]:
+        weight = device(np.linspace(0.0, 1.5, cols).astype(as_dtype(dtype)), odd)
+        x = normal((5, cols), dtype, 7, odd)
+        x[0] = np.inf
+        for smoothing, w in ((0.1, None), (0.1, weight), (0.0, None)):
+            _loss(sim, x, device(np.array([-100, 0, cols - 1, 1, 0])), w, smoothing, "mean")
+            _loss(sim, x, device(np.array([-100, 0, cols - 1, (1 << 32) + 1, 0])), w, smoothing, "none")
 
 
 def _loss(sim, x, target, weight, smoothing, reduction):
@@ -454,6 +462,28 @@ def optimizers(sim, dtype, odd):
                 _judge_step(name, olds, (params[i], *rest), steps[i], done, g, lines[which[i]], taken)
 
 
+def optimizers_far(sim, dtype, odd):
+    """Step numbers beyond 2^31, and tensors of which one array alone lies at an odd address."""
+    wide = accumulator(as_dtype(dtype))
+    for name in ("sgd", "adam_amsgrad"):
+        states, n = STATES[name], 2 + STATES[name]
+        at = [[odd ^ (i == j) for j in range(n)] for i in range(n)]  # parameter, gradient, states
+        params = [normal(70, dtype, i, at[i][0]) for i in range(n)]
+        grads = [normal(70, dtype, 10 + i, at[i][1]) for i in range(n)]
+        state = [[device(np.ones(70, wide), at[i][2 + j]) for i in range(n)] for j in range(states)]
+        steps = [counts(sim, 70, 1 << 31) for _ in params]
+        kept = [*params, *steps, *sum(state, [])]
+        sim.memory = kept
+        step = MultiTensor(sim, name, params, state, steps, [0] * n)
+        sim.memory = [*kept, *sim.memory[len(kept) :], *grads]
+        before = [[v[i].copy() for v in (params, *state)] for i in range(n)]
+        line = _STEPS[name][0]
+        step(grads, [(sgd_numbers if name == "sgd" else adam_numbers)(0.1, **line)])
+        for i, g in enumerate(grads):
+            after = (params[i], *(v[i] for v in state))
+            _judge_step(name, before[i], after, steps[i], (1 << 31) + 1, g, line, 1)
+
+
 def _judge_step(name, before, after, steps, t, g, options, factor):
     assert (steps == (t if g is not None else t - 1)).all(), name
     p, *state = (f8(v) for v in before)
@@ -517,7 +547,7 @@ def _loss_scales(sim):
 
 
 ALL = (pointwise, dropout, columns, softmax, softmax_columns, cross_entropy, norms, batch_norm, segments)
-ALL += (windows, optimizers, gradients)
+ALL += (windows, optimizers, optimizers_far, gradients)
 # What runs each file: its mutants are judged by these.
 FILES = {
     "activations.cuh": (pointwise, columns),
@@ -529,7 +559,7 @@ FILES = {
     "gradients.cu": (gradients,),
     "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
     "norm.cu": (norms,),
-    "optimizer.cu": (optimizers,),
+    "optimizer.cu": (optimizers, optimizers_far),
     "pointwise.cu": (pointwise,),
     "pool.cu": (windows,),
     "segment.cu": (segments,),
