@@ -41,7 +41,7 @@ from lucid.testing import cusim
 from lucid.testing.cusim import compiler
 from lucid.testing.cusim import module as cusim_module
 from lucid.testing.cusim.mutants import Mutant, mutants
-from tests.kernels import formulas, scenarios, sim, test_large, test_pointwise
+from tests.kernels import formulas, scenarios, scenarios_tensors, sim, test_large, test_pointwise
 from tests.kernels.sim import Sim
 
 KILLED = ("compiler", "values", "checked", "timeout")
@@ -254,7 +254,8 @@ class Workshop:
 
 
 # Modules that judge a mutant: only what a file's trials use of them counts.
-_JUDGES = (scenarios, formulas, test_large, test_pointwise, calls, calls_spatial, multi_tensor)
+_JUDGES = (scenarios, scenarios_tensors, formulas, test_large, test_pointwise)
+_JUDGES += (calls, calls_spatial, multi_tensor)
 
 
 @cache
