@@ -230,6 +230,10 @@ def test_sums_by_index():
     start[-257:] = np.arange(n - 256, n + 1)
     sim("segment_sum_flat", (n // 256,), (256,), (src, order, start, None, out, 2.0, n), src.dtype, n=n)
     close(out[-256:], 2.0 * f8(src[-256:]), "segment_sum_flat")
+    start[-257:-1] = n - 100  # the last row has as many elements as the whole block adds up
+    sim("segment_sum_flat", (n // 256,), (256,), (src, order, start, None, out, 2.0, n), src.dtype, n=n)
+    close(out[-1], 2.0 * f8(src[-100:]).sum(0), "segment_sum_flat of a long row")
+    start[-257:] = np.arange(n - 256, n + 1)
     found = sparse((n + 1,), np.int64)
     sim("segment_bounds", (n // 256 + 1,), (256,), (ordered, found, n, n), src.dtype)
     assert found[n] == n
