@@ -12,15 +12,13 @@ script could do. Each repeat times every contestant in turn; the ratio is the me
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench_common import parser, write
 
 import lucid
 import lucid.nn.functional as LF
@@ -205,20 +203,13 @@ def compare(scale: float = 1.0) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> None:
     """Prints the table."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--json", help="write the rows to this file")
-    p.add_argument("--scale", type=float, default=1.0, help="multiplies the number of repeats")
-    a = p.parse_args(argv)
+    a = parser(__doc__).parse_args(argv)
     result = compare(a.scale)
     print(f"{'row':12} {'lucid':>9} {'numpy':>9} {'torch':>9} {'ratio':>7}   (ms)")
     for r in result:
         hand = f"{r['numpy']:9.2f}" if "numpy" in r else " " * 9
         print(f"{r['row']:12} {r['lucid']:9.2f} {hand} {r['torch']:9.2f} {r['ratio']:7.2f}")
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(
-                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
-            )
+    write(a.json, result)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,14 @@ medians over the repeats. LUCID_THREADS and OMP_NUM_THREADS set the threads. On 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from bench_common import parser, write
 
 import lucid
 
@@ -131,10 +129,7 @@ def compare(scale: float = 1.0) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> None:
     """Prints the table."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--json", help="write the rows to this file")
-    p.add_argument("--scale", type=float, default=1.0, help="multiplies the number of repeats")
-    a = p.parse_args(argv)
+    a = parser(__doc__).parse_args(argv)
     result = compare(a.scale)
     names = ("torch", "foreach", "fused")
     heads = " ".join(f"{n:>8}" for n in names)
@@ -146,11 +141,7 @@ def main(argv: list[str] | None = None) -> None:
         ]
         own = f"{r['wall']['lucid']:8.3f} {r['cpu']['lucid']:8.3f}"
         print(f"{r['row']:20} {own}             {over[0]}            {over[1]}")
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(
-                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
-            )
+    write(a.json, result)
 
 
 if __name__ == "__main__":

@@ -12,17 +12,15 @@ machine meets both; the ratio is the median over repeats of lucid / PyTorch.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench_common import parser, write
 
 import lucid
 import lucid.nn.functional as LF
@@ -247,11 +245,9 @@ def deep(nodes: int) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> None:
     """Prints the table."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--json", help="write the rows to this file")
+    p = parser(__doc__)
     p.add_argument("--deep", action="store_true", help="the million-node chain instead")
     p.add_argument("--nodes", type=int, default=1_000_000)
-    p.add_argument("--scale", type=float, default=1.0, help="multiplies the number of repeats")
     a = p.parse_args(argv)
     if a.deep:
         result: Any = deep(a.nodes)
@@ -267,11 +263,7 @@ def main(argv: list[str] | None = None) -> None:
                 f"{r['row']:28} {r['lucid']:10.3f} {r['torch']:10.3f} {r['ratio']:7.2f} "
                 f"{r['target'] or '':>7}"
             )
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(
-                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
-            )
+    write(a.json, result)
 
 
 if __name__ == "__main__":
