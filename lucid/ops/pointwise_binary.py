@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import DtypeError
+from ..errors import DtypeError, LucidError
 from .common import named, need_order, special
 from .pointwise import LN2, is_integral, like
 from .registry import A, Sample, composite, op
@@ -16,16 +16,25 @@ _POSITIVE = A((3, 4), low=0.3, high=3.0)
 # ---- quotients and remainders ----
 
 
-@op(ufunc="floor_divide", dtype="promote", pointwise=True, method=True, inplace=True,
+def _divisor(name: str, xp: Any, y: Any) -> Any:
+    # On a GPU the result is unspecified, as in PyTorch: to look would wait for the device.
+    if getattr(xp, "__name__", "") == "numpy" and is_integral(y) and not y.all():
+        raise LucidError(f"{name}: integers cannot be divided by 0; mask the zeros, or convert with .float()")
+    return y
+
+
+@op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A(value=[5.0, -5.0, 7.5]), A(value=[3.0, 3.0, -2.0]))], reference="numpy:floor_divide")
 def floor_divide(xp, x, y):
     """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0.
+
+    Raises LucidError for integers that are divided by 0 on the CPU.
 
     >>> import lucid
     >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
     tensor([ 3, -4])
     """
-    return xp.floor_divide(x, y)
+    return xp.floor_divide(x, _divisor("floor_divide", xp, y))
 
 
 floor_divide.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g))
@@ -35,7 +44,7 @@ floor_divide.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g)
     samples=[Sample(A(value=[5.0, -5.0, 7.5]), A(value=[3.0, 3.0, -2.0]))])
 def div_trunc(xp, x, y):
     """x / y without its fraction, towards 0, in the promoted dtype. Its derivative is 0."""
-    q = xp.floor_divide(x, y)
+    q = xp.floor_divide(x, _divisor("div", xp, y))
     if not is_integral(q):
         return xp.trunc(xp.true_divide(x, y))
     # C's integer division: one more than the floor where the quotient is negative and not exact.
@@ -45,35 +54,39 @@ def div_trunc(xp, x, y):
 div_trunc.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g))
 
 
-@op(ufunc="remainder", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A((3, 4), low=3.2, high=3.8), A((4,), low=1.1, high=1.4)),
              Sample(A(value=[5.0, -5.0]), A(value=[3.0, 3.0]))],
     reference="numpy:remainder")
 def remainder(xp, x, y):
     """x - y floor(x / y), with the sign of y: Python's `%`.
 
+    Raises LucidError for integers that are divided by 0 on the CPU.
+
     >>> import lucid
     >>> lucid.remainder(lucid.tensor([7, -7]), 3)
     tensor([1, 2])
     """
-    return xp.remainder(x, y)
+    return xp.remainder(x, _divisor("remainder", xp, y))
 
 
 remainder.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.floor_divide(x, y))
 
 
-@op(ufunc="fmod", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A((3, 4), low=3.2, high=3.8), A((4,), low=1.1, high=1.4)),
              Sample(A(value=[5.0, -5.0]), A(value=[3.0, 3.0]))],
     reference="numpy:fmod")
 def fmod(xp, x, y):
     """x - y trunc(x / y), with the sign of x: C's fmod.
 
+    Raises LucidError for integers that are divided by 0 on the CPU.
+
     >>> import lucid
     >>> lucid.fmod(lucid.tensor([7, -7]), 3)
     tensor([ 1, -1])
     """
-    return xp.fmod(x, y)
+    return xp.fmod(x, _divisor("fmod", xp, y))
 
 
 fmod.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.div_trunc(x, y))
