@@ -18,7 +18,7 @@ from .autograd.literal import holds_arrays, host_array, printed, python_dtype
 from .autograd.operands import operand
 from .autograd.record import PARAMETER, RECORDED
 from .autograd.transfer import moved, transfer
-from .errors import DtypeError, GradError, LucidError, ShapeError
+from .errors import DeviceError, DtypeError, GradError, LucidError, ShapeError
 from .ops.registry import OPS
 from .storage.backend import Backend, backend_of, device_of
 from .storage.device import Device
@@ -250,14 +250,19 @@ class Tensor(TensorMethods):
     def pin_memory(self) -> Tensor:
         """A copy in page-locked host memory, from which a GPU copies without staging; itself without a GPU.
 
+        Raises DeviceError for a tensor that is not on the CPU.
+
         >>> import lucid
         >>> lucid.tensor([1.0]).pin_memory()
         tensor([1.])
         """
-        from .storage.backend import Backend
-
-        cuda = next((b for b in Backend.instances() if b.name == "cuda"), None)
-        return self if cuda is None else _wrap(cuda.pin(self.array), self.backend)
+        if self.backend.name != "cpu":
+            raise DeviceError(f"pin_memory: expected a tensor on the CPU, got one on {self.device}")
+        try:
+            cuda = backend_of("cuda")
+        except DeviceError:
+            return self
+        return _wrap(cuda.pin(self.array), self.backend)
 
     def is_pinned(self) -> bool:
         """Whether the data lies in page-locked host memory.

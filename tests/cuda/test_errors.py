@@ -203,3 +203,25 @@ def test_simulation_after_another_cupy_was_imported():
     )
     done = in_a_process(code, LUCID_CUDA="sim")
     assert done.stdout.count("is already imported in this process") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "kind,said,cure",
+    (
+        ("CUDARuntimeError", "cudaErrorIllegalAddress: an illegal memory access", "CUDA_LAUNCH_BLOCKING=1"),
+        ("CUBLASError", "CUBLAS_STATUS_NOT_INITIALIZED", "start it again"),
+        ("CompileException", "catastrophic error: cannot open source file cuda_fp16.h", "cupy-cuda13x[ctk]"),
+        ("ImportError", 'Failure finding "libcublasLt.so.13"', "cupy-cuda13x[ctk]"),
+    ),
+)
+def test_a_fault_of_the_device_is_no_fault_of_the_arguments(module, cuda, monkeypatch, kind, said, cure):
+    def fail(*args, **kwargs):
+        raise type(kind, (RuntimeError,), {})(said)
+
+    x = lucid.ones(3, device=cuda)
+    monkeypatch.setitem(vars(backend_of(cuda).F), "tanh", fail)
+    with pytest.raises(lucid.errors.LucidError) as caught:
+        lucid.tanh(x)
+    text = str(caught.value)
+    assert text.startswith(f"tanh: CUDA reports {said}") and cure in text
+    assert "do not fit together" not in text and "x: float32[3] cuda:0" in text

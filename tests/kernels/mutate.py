@@ -88,9 +88,11 @@ def _large(file: str) -> list[Trial]:
         "segment.cu": [t.test_sums_by_index],
         "pool.cu": [t.test_windows],
         "columns.cu": [t.test_columns],
-        "optimizer.cu": [lambda n=n: t.test_optimisers(n) for n in ("sgd_momentum", "adam_amsgrad")],
+        "optimizer.cu": [
+            lambda n=n, o=o: t.test_optimisers(n, o) for n in ("sgd_momentum", "adam_amsgrad") for o in (0, 1)
+        ],
         "windows.cuh": [t.test_windows, t.test_columns],
-        "gradients.cu": [t.test_gradients],
+        "gradients.cu": [lambda o=o: t.test_gradients(o) for o in (0, 1)],
         "softmax_columns.cu": [
             lambda: t.test_columns_of_softmax(65535, 9, 8192),
             lambda: t.test_columns_of_softmax(1, 2, t.MOST + 255),
