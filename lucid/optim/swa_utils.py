@@ -31,7 +31,7 @@ def get_swa_avg_fn() -> Average:
     >>> mean(lucid.tensor([1.0]), lucid.tensor([4.0]), 2)
     tensor([2.])
     """
-    return lambda average, new, n: average + (new - average) / (int(n) + 1)
+    return lambda average, new, n: average + (new - average) / (n + 1)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
