@@ -160,15 +160,19 @@ def _run_at(head: FuncOp, free: Any, small: bool) -> RunGroup | None:
 
 
 def _known_small(nodes: list[FuncOp]) -> bool:
-    """Whether broadcasts and saved arrays tell that gradients are too small for a run to pay."""
+    """Whether broadcasts and saved arrays tell that gradients are too small for a run to pay.
+
+    Where a draw starts in its stream tells nothing: two words, however many elements it fills.
+    """
     least, known = RUN_SIZE[nodes[0].F.backend.name], False
     for n in nodes:
         shape = broadcast_shape(n)
         if shape is not None:
             return prod(shape) < least
         for s in n.saved or ():
-            if s.array is not None:
-                if s.array.size >= least:
+            a = s.array
+            if a is not None and a.dtype.kind != "u":
+                if a.size >= least:
                     return False
                 known = True
     return known
