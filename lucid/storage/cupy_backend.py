@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import DeviceError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
+from .corrected import Corrected
 from .device import Device
 from .guarded import Guarded, GuardedOps
 from .held import held_by_tensors, human
@@ -38,6 +39,8 @@ def _import_cupy() -> Any:
 
 
 cp = _import_cupy()
+# What the ops calculate with.
+_xp: Any = Corrected(cp, importlib.import_module("cupyx"))
 
 # Bytes to which CuPy's pool rounds an allocation (cupy.cuda.memory.ALLOCATION_UNIT_SIZE).
 _UNIT = 512
@@ -50,10 +53,32 @@ _NO_DEVICE, _INSUFFICIENT_DRIVER = 100, 35
 
 def device_count() -> int:
     """The number of CUDA devices. Raises DeviceError with the cure when there is no usable driver."""
+    if _forked:
+        raise DeviceError(f"device cuda: {_FORKED}")
     try:
         return int(cp.cuda.runtime.getDeviceCount())
     except Exception as error:
         raise DeviceError(f"device cuda: {_why_no_device(error)}") from error
+
+
+_FORKED = (
+    "this process was forked from one that had already used CUDA, which does not survive a fork; let the "
+    "dataset return CPU tensors and move the batches in the training loop, or start the processes afresh "
+    "(DataLoader(..., multiprocessing_context='spawn'))"
+)
+_forked = False
+
+
+def _after_fork() -> None:
+    """Nothing; in a forked child the devices that the parent opened refuse everything, and none opens."""
+    global _forked
+    for place in [d for d in Backend._all if d.type == "cuda"]:
+        _forked = True
+        Backend._all.pop(place).__class__ = _Lost
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _why_no_device(error: Exception) -> str:
@@ -160,7 +185,8 @@ class CupyBackend(Backend):
 
     name: ClassVar[str] = "cuda"
     runs_kernels: ClassVar[bool] = True
-    xp = bare = cp
+    xp = bare = _xp
+    cupy: ClassVar[Any] = cp
     ndarray = cp.ndarray
 
     def __init__(self, device: Device) -> None:
@@ -170,7 +196,7 @@ class CupyBackend(Backend):
 
     def several_changed(self) -> None:
         """Nothing; `xp` and `F` make this device current around each call when there are several."""
-        self.xp = Guarded(cp, self.guard) if Backend.several else cp
+        self.xp = Guarded(_xp, self.guard) if Backend.several else _xp
         self.F = getattr(self, "_own_F", None)
 
     @property
@@ -191,18 +217,21 @@ class CupyBackend(Backend):
 
     def asarray(self, value: Any, dtype: Any = None) -> Any:
         with self.guard():
-            return cp.asarray(value, dtype)
+            return _xp.asarray(value, dtype)
 
     def from_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """A copy on this device of a NumPy array, queued on the current stream.
 
-        The host goes on at once: CuPy stages the data through pinned memory of its own. With `non_blocking`,
-        an array in pinned memory (`pin`) is read by the device directly, without that staging copy; it must
-        not be changed before the copy has ended.
+        The host goes on at once: CuPy stages the data through pinned memory of its own. An array that itself
+        lies in pinned memory (`pin`, or another library's) is read by the device directly: the host waits for
+        that, but with `non_blocking`, where the array must not be changed before the copy has ended.
         """
         with self.guard():
+            if not array.ndim:
+                return _xp.asarray(array)
             if not (non_blocking and array.flags.c_contiguous and self.is_pinned(array)):
-                return cp.asarray(array)
+                pinned = not non_blocking and cp.cuda.pinned_memory.is_memory_pinned(array.ctypes.data)
+                return cp.asarray(array, blocking=pinned)
             out = cp.empty(array.shape, array.dtype)
             stream = cp.cuda.get_current_stream()
             out.set(array, stream)
@@ -345,6 +374,15 @@ class CupyBackend(Backend):
         name = found["name"]
         found["name"] = name.decode() if isinstance(name, bytes) else str(name)
         return found
+
+
+class _Lost(CupyBackend):
+    """A device that a forked process has from its parent: DeviceError for whatever it is asked to do."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("device", "index", "name", "__class__", "__repr__"):
+            return object.__getattribute__(self, name)
+        raise DeviceError(f"device {object.__getattribute__(self, 'device')}: {_FORKED}")
 
 
 # Arrays in pinned memory by id, and those that a copy still reads: CuPy's pinned pool would hand their memory

@@ -21,7 +21,8 @@ from .array import (
     view,
     wrap,
 )
-from .state import COUNT, NotInStandin, UndefinedOnDevice, arrival, names
+from .cuda import is_memory_pinned, synchronize
+from .state import COUNT, HERE, NotInStandin, UndefinedOnDevice, arrival, names
 
 # first argument: shapes, numbers, sequences of arrays, or anything
 _ANY_FIRST = names(
@@ -49,6 +50,10 @@ _WIDE = names(
 )
 _PRODUCTS = names("matmul dot tensordot einsum inner vdot kron")
 _INDEXING = names("take take_along_axis put put_along_axis choose")
+# whose tables have no bfloat16: CuPy takes the first row that it fits, float32's
+_NO_BFLOAT16 = names("where tril triu")
+# made by Thrust, which has no bfloat16
+_SORTS = names("sort argsort lexsort unique isin in1d partition argpartition")
 _NUMERIC = frozenset("?bBhHiIlLqQefdFDE")
 _LINALG_FLOAT = names(
     """
@@ -56,6 +61,10 @@ _LINALG_FLOAT = names(
     tensorsolve tensorinv
     """
 )
+
+
+# whose result the library says to have made or not
+_WITH_INFO = names("cholesky inv solve eigh eigvalsh eig eigvals svd qr")
 
 
 def check_call(name: str, parameters: list[str], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
@@ -88,6 +97,10 @@ def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., A
         impl = _widened(impl, name in _PRODUCTS)
     if name == "bincount":
         impl = _bincount
+    if name in _NO_BFLOAT16:
+        impl = _float32_for_bfloat16(impl)
+    if name in _SORTS:
+        impl = _sort(impl, name)
     if module == "cupy.linalg" and name in _LINALG_FLOAT:
         impl = _silent_linalg(impl, name)
     full, first = f"{module}.{name}", parameters[0].lstrip("*")
@@ -163,6 +176,27 @@ def _bincount(x: Any, weights: Any = None, minlength: Any = None) -> Any:
     return np.bincount(x[order], None if weights is None else weights[order], minlength or 0)
 
 
+def _float32_for_bfloat16(impl: Callable[..., Any]) -> Callable[..., Any]:
+    def f(*args: Any, **kw: Any) -> Any:
+        if not any(a.dtype == BFLOAT16 for a in _host_arrays(args)):
+            return impl(*args, **kw)
+        return impl(*(np.float32(a) if type(a) is float else _to_float32(a) for a in args), **kw)
+
+    return f
+
+
+def _sort(impl: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def f(*args: Any, **kw: Any) -> Any:
+        for a in _host_arrays(args):
+            if a.dtype == BFLOAT16:
+                raise NotImplementedError("Sorting arrays with dtype 'bfloat16' is not supported")
+            if "partition" in name and a.dtype.kind in "fc" and np.isnan(a).any():
+                raise UndefinedOnDevice(f"{name} of NaN: CuPy's comparisons have no place for it; sort")
+        return impl(*args, **kw)
+
+    return f
+
+
 def _host_arrays(x: Any) -> list[np.ndarray]:
     if isinstance(x, np.ndarray):
         return [x]
@@ -176,31 +210,40 @@ def _to_float32(x: Any) -> Any:
 
 
 def _silent_linalg(impl: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """CuPy raises for shapes and dtypes, never for values: a singular or indefinite matrix gives NaN."""
+    """CuPy raises for shapes and dtypes; for values only within `cupyx.errstate(linalg="raise")`, where it
+    waits for the device. Else it goes on with what the library left: a finite triangle in the place of a
+    Cholesky factor, old memory in that of one inverse of a batch, infinities for a single matrix.
+    """
 
     def f(a: Any, *args: Any, **kw: Any) -> Any:
         if a.dtype.char in "eE":
             raise TypeError(f"array type {a.dtype.name} is unsupported in linalg")
+        if name == "solve":
+            _check_solve(a, args[0])
+        COUNT.syncs += HERE.linalg == "raise"
         try:
             return impl(a, *args, **kw)
         except np.linalg.LinAlgError as e:
             if not any(w in str(e) for w in ("Singular", "positive definite", "converge")):
                 raise
-            if a.ndim > 2:
-                rest = [x for x in args if isinstance(x, np.ndarray)]
-                parts = [
-                    f(
-                        m,
-                        *(x[i] if x.ndim >= a.ndim - 1 and x.shape[0] == a.shape[0] else x for x in rest),
-                        **kw,
-                    )
-                    for i, m in enumerate(a)
-                ]
-                return np.stack(parts)
+            if HERE.linalg == "raise" and name in _WITH_INFO:
+                raise np.linalg.LinAlgError(f"Error reported by {name} in cuSOLVER. devInfo = 1.") from None
             shape = args[0].shape if name == "solve" else a.shape
-            return np.full(shape, np.nan, a.dtype if a.dtype.kind in "fc" else np.float64)
+            dt = a.dtype if a.dtype.kind in "fc" else np.float64
+            if name == "cholesky":
+                return np.tril(a)
+            return np.ones(shape, dt) if a.ndim > 2 else np.full(shape, np.inf, dt)
 
     return f
+
+
+def _check_solve(a: np.ndarray, b: np.ndarray) -> None:
+    if b.ndim > 1 and a.shape[:-1] != b.shape[:-1]:
+        raise ValueError("a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b")
+    if a.size and not b.size:
+        if a.ndim > 2:
+            raise ZeroDivisionError  # of batched_gesv: a range of addresses with step 0
+        raise UndefinedOnDevice("solve for no right side: cuSOLVER gets a null address")
 
 
 # ---- functions with rules of their own --------------------------------------------------------------
@@ -240,18 +283,19 @@ def array(
     if dtype is not None:
         check_dtype(dtype)
     a = np.array(obj, dtype=dtype, ndmin=ndmin, copy=None)
-    return upload(a, order)
+    out = upload(a, order)
+    if blocking:
+        synchronize()
+    elif a.ndim and a.flags.c_contiguous and is_memory_pinned(a.ctypes.data):
+        COUNT.reads(a)  # the device reads it later: CuPy stages pageable memory alone
+    return out
 
 
 def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False
 ) -> ndarray:
     """`a` itself when it is a device array of that dtype, else a device array made of it."""
-    return (
-        array(a, dtype, copy, order or "K", blocking=blocking)
-        if copy is not None
-        else array(a, dtype, None, order or "K")
-    )
+    return array(a, dtype, copy, order or "K", blocking=blocking)
 
 
 def asanyarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = False) -> ndarray:
@@ -465,13 +509,17 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> ndarr
     if a_min is None and a_max is None:
         raise ValueError("array_clip: must set either max or min")
     COUNT.launches += 1
-    dt = a.dtype
+    dt, x = a.dtype, a._a
+    if dt == BFLOAT16:  # the ufunc has no such row, and no bound of its own for one that is missing
+        if a_min is None or a_max is None:
+            raise TypeError(f"Unsupported type {type(None)}")
+        dt, x = np.dtype(np.float32), x.astype(np.float32)
     lo, hi = (
         np.asarray(v, dt) if type(v) in (int, float) and dt.kind in "fV" else unwrap(v)
         for v in (a_min, a_max)
     )
     with np.errstate(all="ignore"):
-        r = a._a if lo is None else np.maximum(a._a, lo)
+        r = x if lo is None else np.maximum(x, lo)
         r = r if hi is None else np.minimum(r, hi)
     if out is None:
         return adopt(np.ascontiguousarray(r) if r.ndim else np.asarray(r))
