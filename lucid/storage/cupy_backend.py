@@ -44,6 +44,8 @@ _xp: Any = Corrected(cp, importlib.import_module("cupyx"))
 
 # Bytes to which CuPy's pool rounds an allocation (cupy.cuda.memory.ALLOCATION_UNIT_SIZE).
 _UNIT = 512
+# The first major version with bfloat16 arrays and streams of other libraries.
+_OLDEST = 14
 # Status numbers of cudaError_t (driver_types.h).
 _NO_DEVICE, _INSUFFICIENT_DRIVER = 100, 35
 
@@ -111,20 +113,35 @@ def _version(number: int) -> str:
 
 
 @functools.cache
-def _check_nvrtc() -> None:
-    """Nothing; raises DeviceError when the run-time compiler, which every CuPy operation needs, cannot be
-    loaded.
+def _check_toolkit() -> None:
+    """Nothing; raises DeviceError for a CuPy that is too old, and when what every CuPy operation needs of the
+    CUDA toolkit is missing: the run-time compiler and the headers.
     """
+    cure = f"pip install 'cupy-cuda{int(cp.cuda.runtime.runtimeGetVersion()) // 1000}x[ctk]'"
+    if int(cp.__version__.partition(".")[0]) < _OLDEST:
+        raise DeviceError(
+            f"device cuda: CuPy {cp.__version__} is too old; lucid needs {_OLDEST}.0 or newer: {cure} -U"
+        )
     try:
         cp.cuda.nvrtc.getVersion()
     except Exception as error:
-        major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
-        package = "nvidia-cuda-nvrtc" if major >= 13 else f"nvidia-cuda-nvrtc-cu{major}"
         raise DeviceError(
             "device cuda: NVRTC, the CUDA run-time compiler, cannot be loaded "
-            f"({type(error).__name__}: {error}); "
-            f"pip install {package}, or 'cupy-cuda{major}x[ctk]'"
+            f"({type(error).__name__}: {error}); {cure}"
         ) from error
+    if not _has_headers():
+        raise DeviceError(f"device cuda: CuPy finds no CUDA headers, without which nothing compiles; {cure}")
+
+
+def _has_headers() -> bool:
+    """Whether CuPy finds the headers that it gives to every compilation (_core/core.pyx of CuPy 14)."""
+    if hasattr(cp.cuda, "simulated_libraries"):
+        return True
+    try:
+        find = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory
+    except (ImportError, AttributeError):  # another CuPy, which looks for them itself
+        return True
+    return find("cudart") is not None
 
 
 def _check_capability(place: Device) -> None:
@@ -150,7 +167,7 @@ def open_backend(device: Device) -> CupyBackend:
     """The backend of a CUDA device; for one without index, of the current device.
 
     Raises DeviceError with the cure when there is no driver or GPU, its CUDA version or the GPU itself is too
-    old, NVRTC is missing, or the index is out of range.
+    old, a part of the CUDA toolkit is missing, or the index is out of range.
     """
     count = device_count()
     if not count:
@@ -165,7 +182,7 @@ def open_backend(device: Device) -> CupyBackend:
     place = Device("cuda", index)
     found = Backend._all.get(place)
     if found is None:
-        _check_nvrtc()
+        _check_toolkit()
         _check_capability(place)
         install_allocator()
         Backend.several = count > 1
@@ -450,9 +467,11 @@ def install_allocator() -> None:
     global _allocator
     present = cp.cuda.get_allocator()
     if present is not _allocator:
-        if present != _allocator.malloc:
-            _allocator = _Allocator(present)
-        cp.cuda.set_allocator(_allocator)
+        wrapped = _allocator if present == _allocator.malloc else _Allocator(present)
+        # Within `cupy.cuda.using_allocator` CuPy lets nobody change the allocator: the user's serves there.
+        with contextlib.suppress(ValueError):
+            cp.cuda.set_allocator(wrapped)
+            _allocator = wrapped
 
 
 def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:

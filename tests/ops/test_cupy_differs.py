@@ -100,3 +100,24 @@ def test_order_of_nan_and_of_bfloat16(device):
     small = t[:50].nan_to_num().to(BF16)
     assert small.sort().values.dtype == small.unique().dtype == BF16
     assert lucid.isin(small, small[:3]).sum().item() >= 3
+
+
+def test_half_spectra_need_not_be_hermitian_in_the_other_dimensions(device):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 4, 4)) + 1j * rng.normal(size=(3, 4, 4))
+    for dims, n in (((1, 2), 6), ((0, 1, 2), 7), ((2, 0), 5)):
+        half = x.take(range(n // 2 + 1), dims[-1]) if n // 2 + 1 < x.shape[dims[-1]] else x
+        size = n if half.shape[dims[-1]] == n // 2 + 1 else 2 * (half.shape[dims[-1]] - 1)
+        shape = (*(half.shape[d] for d in dims[:-1]), size)
+        got = lucid.fft.irfftn(lucid.tensor(half, device=device), s=shape, dim=dims, norm="ortho")
+        want = np.fft.irfftn(half, shape, dims, "ortho")
+        np.testing.assert_allclose(got.cpu().numpy(), want, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [lucid.float16, BF16])
+def test_running_variances_of_16_bit_floats_do_not_overflow(device, dtype):
+    x = (lucid.arange(300 * 300, device=device) % 7 - 3).to(dtype).reshape(1, 1, 300, 300)
+    mean, var = lucid.zeros(1, device=device), lucid.ones(1, device=device)
+    lucid.nn.functional.instance_norm(x, mean, var, momentum=1.0)
+    want = x.float().var()
+    assert abs(var.item() - want.item()) < 0.01 and mean.dtype == var.dtype == lucid.float32
