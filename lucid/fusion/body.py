@@ -88,13 +88,11 @@ class Body:
 
         Not where the output is the gradient itself, which costs no pass, or is summed.
         """
-        if self.program is None or not self.shape:
-            return []
+        assert self.program is not None
         joined = [
             i
-            for i, (r, o, w) in enumerate(zip(self.results, self.outs, waiting, strict=True))
+            for i, (r, w) in enumerate(zip(self.results, waiting, strict=True))
             if w is not None
-            and o is None
             and isinstance(r, Symbol)
             and r.text != f"v{self.gradient}"
             and join_refusal(w, self.shape, self.dtype) is None
@@ -134,7 +132,7 @@ def body_of(program: Program, g: Any, device: str) -> Body:
     return body
 
 
-# (program's key, device, dtype, which values are masks, joined outputs) -> (trace, results)
+# (program's key, dtype, joined outputs) -> (trace, results). The key tells the device, and what a value is.
 _traces: dict[Any, tuple[Trace, list[Any]]] = {}
 # Traces that are kept: a training loop has as many as it has kinds of runs.
 _MOST_TRACES = 1000
@@ -142,7 +140,7 @@ _MOST_TRACES = 1000
 
 def _traced(program: Program, device: str, dtype: Any, joined: tuple[int, ...]) -> tuple[Trace, list[Any]]:
     """The trace of a program and its results; to those at `joined` one more input each is added."""
-    key = program.key and (program.key, device, dtype, *(v.dtype.kind == "b" for v in program.values), joined)
+    key = program.key and (program.key, dtype, joined)
     found = _traces.get(key) if key else None
     if found is None:
         trace = Trace(device, dtype.itemsize < 8)
@@ -246,6 +244,11 @@ def text_of(result: Any) -> str:
     return result.text if isinstance(result, Symbol) else repr(result)
 
 
+def shaped(a: Any, shape: Shape) -> Any:
+    """`a` in another shape; itself where it has it: a view would be copied where it becomes a `.grad`."""
+    return a if a.shape == shape else a.reshape(shape)
+
+
 def finished(body: Body, run: Any, F: Any) -> list[Any]:
     """The arrays of a body's outputs. run: writes those that need a pass: (body, distinct results,
     their positions) -> arrays.
@@ -277,7 +280,7 @@ def finished(body: Body, run: Any, F: Any) -> list[Any]:
                     if o is None or a.shape == o
                     else F.sum_to(a, o)
                     if a.size > 1 or prod(o) > 1
-                    else a.reshape(o)
+                    else shaped(a, o)
                 )
     return arrays
 

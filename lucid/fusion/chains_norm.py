@@ -55,8 +55,6 @@ def conv_batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
     with fixed statistics it is the norm's bias gradient times weight rstd.
     """
     relu, norm, conv = nodes
-    if "x" not in norm.plan.targets:
-        return None
     biased = "bias" in conv.plan.targets
     found = _masked_norm(relu, norm, g, biased)
     if found is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..autograd.node import FuncOp, Node
 from ..autograd.plan import NONE, Plan
 from ..ops.registry import Formula
@@ -221,11 +223,14 @@ class Program:
                 for k, e in enumerate(n.edges)
             ]
             static = self._static(n)
+            if not _plain(static):
+                static = tuple(v.item() if isinstance(v, np.generic) else v for v in static)
             self._parts.append((n, recipe, static, tuple(taken), goals))
             key.append((recipe, *taken, *goals, repr(static) if _plain(static) else None))
         self.key: Any = None if any(part[-1] is None for part in key) else tuple(key)
         self.kinds = [kind_beside(v, shape) for v in self.values]
-        self.outs = [target_shape(n, k) for n, k, _ in region.outputs]
+        targets = (target_shape(n, k) for n, k, _ in region.outputs)
+        self.outs = [None if target == shape else target for target in targets]
 
     def _static(self, n: FuncOp) -> tuple[Any, ...]:
         """A node's static arguments; the place of a draw in its stream, another in each pass, by number."""

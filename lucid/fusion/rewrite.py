@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..autograd.node import AccumulateGrad, FuncOp, Node
+from ..autograd.node import FuncOp, Node
 from .groups import ChainGroup, Group, RunGroup
 from .guards import edge_refusal, refusal
 from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, RUN_SIZE, TAILS, Pattern
@@ -67,9 +67,12 @@ def match(
     taken: set[Node] = set()
     told: set[tuple[Node, str]] = set()  # patterns ask for a node more than once
 
-    def free(n: Node | None, inside: int) -> bool:
-        """Whether a node to which `inside` edges of the group lead may be absorbed."""
-        if n is None or n in taken or n not in counts or n.__class__ is AccumulateGrad:
+    def free(n: Node, inside: int) -> bool:
+        """Whether a node to which `inside` edges of the group lead may be absorbed.
+
+        It is in no other group: its consumers come before it, and are all in this one.
+        """
+        if n not in counts:  # behind no gradient that is asked for
             return False
         why = refusal(n, counts[n] - inside, wanted)
         if why is not None and report is not None and (n, why) not in told:

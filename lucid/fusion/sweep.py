@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .body import Body, finished, row_index, text_of
+from .body import Body, finished, row_index, shaped, text_of
 from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
@@ -124,7 +124,8 @@ class Sweep:
             axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r"
             for v, k in zip(body.inputs, body.kinds, strict=True)
         )
-        key = (given, axes[FULL], low, *self.kinds, *map(text_of, (body.results[i] for i in wanted)))
+        # The trace itself belongs to one dtype.
+        key = (given, axes[FULL], *self.kinds, *map(text_of, (body.results[i] for i in wanted)))
         code = body.trace.codes.get(key)
         if code is None:
             code = body.trace.codes[key] = compiled(
@@ -221,16 +222,17 @@ class Sweep:
         """The output, sums added in the order of their blocks: two runs give the same bits."""
         if self.kinds[k] == FULL:
             return self.outs[k]
-        shape, dtype = self.body.outs[self.wanted[k]], self.body.dtype
+        shape: Any = self.body.outs[self.wanted[k]]
+        dtype = self.body.dtype
         parts = [p[k] for p in partial if k in p]
         if not parts:
             return np.zeros(shape, dtype)
         if self.kinds[k] == COLUMN:
-            return np.concatenate([a for p in parts for a in p]).astype(dtype).reshape(shape)
+            return shaped(np.concatenate([a for p in parts for a in p]).astype(dtype, copy=False), shape)
         total = parts[0]
         for p in parts[1:]:
             total = total + p
-        return np.asarray(total, dtype).reshape(shape)
+        return shaped(np.asarray(total, dtype), shape)
 
 
 def run(body: Body, F: Any) -> list[Any]:

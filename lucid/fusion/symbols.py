@@ -321,6 +321,8 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
             raise NoCudaForm(f"op {name}")
         listed = (f"{k}={v.text if isinstance(v, Symbol) else repr(v)}" for k, v in named.items())
         form = f"{name}@({', '.join(listed)})".replace("{", "{{").replace("}", "}}")
+    if not all(isinstance(v, (Symbol, int, float)) for v in tensors):
+        raise NoCudaForm(f"op {name} of other arguments than numbers")
     texts = {
         k: v.text if isinstance(v, Symbol) else literal(v)
         for k, v in named.items()

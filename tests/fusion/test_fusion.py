@@ -117,6 +117,12 @@ def test_residual_dropout_and_bias_chains(device):
     both(lambda x, b: F.gelu(x + b), [arr(6, 8), arr(8)], device)
 
 
+def test_numbers_of_numpy_as_arguments(device):
+    # Not a Python number, and yet one.
+    slope = np.float32(0.25)
+    both(lambda x: F.leaky_relu(x.tanh(), slope) * 2.0, [arr(6, 8)], device, expect="mul+leaky_relu+tanh")
+
+
 def test_log_softmax_nll(device):
     target = lucid.tensor([1, 0, 3, -100, 2], device=device)
     f = lucid.nn.functional
@@ -439,6 +445,13 @@ def test_user_patterns(device):
             fusion.register_pattern(pattern)
     finally:
         PATTERNS.remove(pattern)
+    short = fusion.register_pattern(Pattern("short", ("mul", "cos"), run, min_size=1, side_edges=True))
+    try:
+        x, y = (lucid.tensor(arr(4, 4), device=device, requires_grad=True) for _ in range(2))
+        with pytest.raises(LucidError, match=r"'short': expected one gradient per edge .*\(2\), got 1"):
+            (y * x.cos()).sum().backward()
+    finally:
+        PATTERNS.remove(short)
     with pytest.raises(LucidError, match="there is no op 'sinn'"):
         fusion.register_pattern(Pattern("x", ("sinn", "cos"), run))
     with pytest.raises(LucidError, match="at least two ops"):

@@ -160,6 +160,14 @@ def test_linear_activation_is_one_pass_and_the_finish(name, device):
 
 
 @pytest.mark.usefixtures("counted")
+def test_a_number_before_the_activation_keeps_the_bias_gradient_in_the_pass(device):
+    (raw, every), (_, unfused) = launches(
+        lambda x, w, b: LF.tanh(LF.linear(x, w, b) * 0.5), arr(64, 32), arr(48, 32), arr(48)
+    )
+    assert raw == 2 and unfused - every == 2
+
+
+@pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("k", [2, 5, 12])
 def test_a_run_of_k_nodes_is_one_launch(k, device):
     def f(x):
