@@ -108,7 +108,9 @@ def kind_of(shape: Shape, region: Shape) -> str | None:
 
 def kind_beside(v: Any, region: Shape) -> Kind:
     """`kind_of` an array's shape; STATE for the place of a stream of random words."""
-    return STATE if v.dtype.name == "uint64" else kind_of(v.shape, region)
+    if v.shape == region:
+        return FULL
+    return STATE if v.dtype.kind == "u" else kind_of(v.shape, region)
 
 
 def repeats(shape: Shape, region: Shape) -> tuple[tuple[int, int, int], ...]:
@@ -222,7 +224,7 @@ class Program:
                 else ("out", region.output_of[n, k])
                 for k, e in enumerate(n.edges)
             ]
-            static = self._static(n)
+            static = self._static(n) if n.plan.static else ()
             if not _plain(static):
                 static = tuple(v.item() if isinstance(v, np.generic) else v for v in static)
             self._parts.append((n, recipe, static, tuple(taken), goals))
@@ -236,7 +238,7 @@ class Program:
         """A node's static arguments; the place of a draw in its stream, another in each pass, by number."""
         names = n.plan.static
         if "skip" not in names:
-            return n.static if names else ()
+            return n.static
         i = names.index("skip")
         if n.static[i] not in self.skips:
             self.skips.append(n.static[i])

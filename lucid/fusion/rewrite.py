@@ -63,6 +63,9 @@ def match(
     (`explain`). small: also those of which it is known that they would not pay.
     """
     counts = consumers_of(order, roots)
+    rows: dict[str, list[Pattern]] = {}  # by the op that they start with
+    for pattern in PATTERNS:
+        rows.setdefault(pattern.chain[0], []).append(pattern)
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
     told: set[tuple[Node, str]] = set()  # patterns ask for a node more than once
@@ -83,18 +86,21 @@ def match(
     for n in order:
         if n.__class__ is not FuncOp or n in taken or (n.hooks is not None and n.hooks.post):
             continue
-        group = _chain_at(n, free, counts, small) or _run_at(n, free, small)
+        found = rows.get(n.plan.op.name)
+        group = found and _chain_at(n, found, free, counts, small) or _run_at(n, free, small)
         if group is not None:
             groups[n] = group
             taken.update(group.parts)
     return groups
 
 
-def _chain_at(n: FuncOp, free: Any, counts: dict[Node, int], small: bool) -> ChainGroup | None:
-    """The first pattern whose chain starts at `n`."""
-    name, device = n.plan.op.name, n.F.backend.name
-    for pattern in PATTERNS:
-        if pattern.chain[0] == name and device in pattern.devices:
+def _chain_at(
+    n: FuncOp, rows: list[Pattern], free: Any, counts: dict[Node, int], small: bool
+) -> ChainGroup | None:
+    """The first pattern of `rows` whose chain starts at `n`."""
+    device = n.F.backend.name
+    for pattern in rows:
+        if device in pattern.devices:
             nodes = _follow(n, pattern, free)
             if nodes is None or not (small or pattern.pays(nodes)):
                 continue
