@@ -16,7 +16,7 @@ from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 # the other holds it, some 50 us; long operations meet seldom: the slope of GELU on 16.7M float32, 48 ms on
 # one thread, takes 58 ms on two in blocks of 256 KB, 35 in 512 KB, 29 in 1 MB, 26 in 2 MB, 28 in 4 MB
 # (bench_fusion: blocks). One thread takes the same time from 256 KB to 2 MB within 5 %.
-BLOCK = 1 << 21
+BLOCK = 1 << 20
 # Elements from which a second thread pays: waking it and waiting for it takes 100 us (bench_fusion: sweep).
 THREADED = 3 << 18
 
@@ -94,6 +94,22 @@ def _quietly(function: Any, part: range) -> Any:
     # The caller's np.errstate does not reach other threads.
     with np.errstate(all="ignore"):
         return function(part)
+
+
+# Columns below which rows are added several at a time: NumPy's call per row costs as much as 500 additions.
+_WIDE = 512
+
+
+def column_sum(r: Any) -> Any:
+    """The sum of [rows, columns] over its rows."""
+    rows, cols = r.shape
+    k = _WIDE // max(cols, 1)
+    if k < 2 or rows < 4 * k or not r.flags.c_contiguous:
+        return np.add.reduce(r, 0)
+    whole = rows - rows % k
+    part = np.add.reduce(r[:whole].reshape(-1, k * cols), 0)
+    total = np.add.reduce(part.reshape(k, cols), 0)
+    return total if whole == rows else total + np.add.reduce(r[whole:], 0)
 
 
 class Sweep:
@@ -215,7 +231,7 @@ class Sweep:
             if kind == COLUMN:
                 sums.setdefault(k, []).append(np.add.reduce(r, 1))
                 continue
-            part = np.add.reduce(r, 0 if kind == ROW else None)
+            part = column_sum(r) if kind == ROW else np.add.reduce(r, None)
             sums[k] = part if k not in sums else sums[k] + part
 
     def _result(self, k: int, partial: list[dict[int, Any]]) -> Any:
