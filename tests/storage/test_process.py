@@ -54,9 +54,9 @@ print(lucid.tensor(1.0).storage.backend.sleeps_after_products, 1e3 * sorted(used
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc/self/maps")
 def test_the_threads_of_products_do_not_stay_awake():
     def measured(**env: str) -> tuple[str, float]:
-        env = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", **env}
+        env = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", **env}
         out = subprocess.run(
-            [sys.executable, "-c", AWAKE], env={**os.environ, **env}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", AWAKE], env=env, capture_output=True, text=True, check=True
         ).stdout.split()
         return out[0], float(out[1])
 

@@ -58,9 +58,11 @@ class DeviceSynchronized(RuntimeError):
 
 
 class Counters:
-    """launches, syncs, h2d_bytes, d2h_bytes, and raw: launches of RawKernel alone."""
+    """launches, syncs, h2d_bytes, d2h_bytes; raw: launches of RawKernel alone; bytes: of device memory that
+    launches read or wrote, each array of a launch once.
+    """
 
-    __slots__ = ("launches", "raw", "_syncs", "h2d_bytes", "d2h_bytes", "syncs_allowed")
+    __slots__ = ("launches", "raw", "bytes", "_syncs", "h2d_bytes", "d2h_bytes", "syncs_allowed")
 
     def __init__(self) -> None:
         self.syncs_allowed = True
@@ -68,7 +70,7 @@ class Counters:
 
     def reset(self) -> None:
         """Sets all to zero."""
-        self.launches = self.raw = self._syncs = self.h2d_bytes = self.d2h_bytes = 0
+        self.launches = self.raw = self.bytes = self._syncs = self.h2d_bytes = self.d2h_bytes = 0
 
     @property
     def syncs(self) -> int:
@@ -80,6 +82,14 @@ class Counters:
         if n > self._syncs and not self.syncs_allowed:
             raise DeviceSynchronized("Device-to-host synchronization is disallowed here")
         self._syncs = n
+
+    def moved(self, arrays: Any) -> None:
+        """Nothing; adds the bytes of the NumPy arrays among `arrays`, each once, no repeated elements."""
+        for a in {id(a): a for a in arrays if isinstance(a, np.ndarray)}.values():
+            n = a.itemsize
+            for size, stride in zip(a.shape, a.strides, strict=True):
+                n *= size if stride else min(size, 1)
+            self.bytes += n
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
