@@ -13,7 +13,7 @@ from lucid.autograd import Engine
 from lucid.autograd.engine import _collect
 from lucid.autograd.record import RECORDED as F
 from lucid.errors import LucidError, SavedValueError
-from lucid.fusion import guards, rewrite
+from lucid.fusion import guards, patterns, rewrite
 from lucid.fusion.patterns import PATTERNS, Pattern, check
 from lucid.fusion.region import Program
 from lucid.ops.registry import OPS, RawNamespace
@@ -405,6 +405,26 @@ def test_small_graphs_are_left_alone(monkeypatch):
     x = lucid.ones(8, requires_grad=True)
     ((x * x).tanh() * x).sum().backward()
     assert fusion.stats().passes == 0
+
+
+def test_a_graph_is_left_alone_below_the_sizes_of_its_ops(device, monkeypatch):
+    monkeypatch.setitem(patterns.RUN_SIZE, device, 1000)
+    for p in PATTERNS:
+        monkeypatch.setitem(p.__dict__, "min_size", 1 << 40)
+    rows = [p for p in PATTERNS if p.name == "log_softmax_nll"]
+    monkeypatch.setitem(rows[0].__dict__, "min_size", 20)
+
+    def passes(f, *shape):
+        fusion.reset_stats()
+        x = lucid.tensor(arr(*shape), device=device, requires_grad=True)
+        f(x).sum().backward()
+        return fusion.stats().passes
+
+    nll = lambda x: lucid.nn.functional.nll_loss(
+        lucid.nn.functional.log_softmax(x, -1), lucid.tensor([0] * len(x), device=device)
+    )
+    assert passes(lambda x: (x * x).tanh(), 30, 30) == 0 and passes(lambda x: (x * x).tanh(), 40, 30) == 1
+    assert passes(nll, 3, 4) == 0 and passes(nll, 6, 4) == 1
 
 
 def test_explain(device):
