@@ -18,7 +18,6 @@ from ..ops.common import named, normalize_dim, renamed
 from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
 from . import join as join  # publishes cat, split, meshgrid, ...
-from .reduce import numpy_names
 from .registry import on_its_device, public
 from .shape import broadcast_shapes
 
@@ -246,7 +245,6 @@ def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: boo
 # ---- gather and scatter ----
 
 @public(method=True)
-@numpy_names
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1.
 
@@ -262,7 +260,6 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
 
 
 @public(method=True)
-@numpy_names
 def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None,
             reduce: str | None = None) -> Tensor:
     """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`.
@@ -292,7 +289,6 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float
 
 
 @public(method=True)
-@numpy_names
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *,
                    include_self: bool = True) -> Tensor:
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
@@ -308,7 +304,6 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
 
 
 @public(method=True)
-@numpy_names
 def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
                  include_self: bool = True) -> Tensor:
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`.
@@ -335,7 +330,6 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
 
 
 @public(method=True)
-@numpy_names
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`.
 
@@ -356,7 +350,6 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 @public(method=True)
-@numpy_names
 @on_its_device
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None.

@@ -134,7 +134,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     if indices.dtype.kind not in "iu":
         raise DtypeError(f"unravel_index: expected indices of integers, got {indices.dtype.name}")
     out = []
-    for n in reversed(sizes((shape,) if isinstance(shape, int) else (tuple(shape),))):
+    for n in reversed(sizes((shape,) if isinstance(shape, int) else (tuple(shape),), "unravel_index")):
         if n < 1:
             raise ShapeError(f"unravel_index: expected sizes of at least 1, got {tuple(shape)}")
         out.append(F.remainder(indices, n))

@@ -22,7 +22,7 @@ def normalize_dim(name: str, dim: int, ndim: int) -> int:
     try:
         within = -n <= dim < n
     except TypeError:
-        raise DtypeError(f"{name}: dim must be an integer, got {type(dim).__name__} {dim!r}") from None
+        raise DtypeError(f"{name}: expected an integer as dim, got {type(dim).__name__} {dim!r}") from None
     if not within:
         raise IndexRangeError(
             f"{name}: dim must lie in [{-n}, {n - 1}] for a tensor of {ndim} dimensions, got {dim}"
