@@ -235,7 +235,6 @@ from ._ops import ne as ne
 from ._ops import neg as neg
 from ._ops import nextafter as nextafter
 from ._ops import polygamma as polygamma
-from ._ops import positive as positive
 from ._ops import pow as pow
 from ._ops import prelu as prelu
 from ._ops import put as put
@@ -354,6 +353,7 @@ from .functional import pointwise as _pointwise
 from .functional.pointwise import conj as conj
 from .functional.pointwise import equal as equal
 from .functional.pointwise import imag as imag
+from .functional.pointwise import positive as positive
 from .functional.pointwise import real as real
 from .functional.pointwise import resolve_conj as resolve_conj
 from .functional.pointwise import rrelu as rrelu

@@ -268,7 +268,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     """The tensor itself, filled with exponential numbers > 0 of rate `lambd`."""
 def fft_fft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
@@ -299,7 +299,7 @@ def fft_fftfreq_out(
     d)."""
 def fft_fftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
@@ -313,7 +313,7 @@ def fft_fftshift(
     """`x` with frequency 0 moved to the middle of each dimension in `dim` (all by default)."""
 def fft_hfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
@@ -333,7 +333,7 @@ def fft_hfft_out(
     """The real transform of a Hermitian signal of which `x` is the first half."""
 def fft_hfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
@@ -343,7 +343,7 @@ def fft_hfftn_out(
     """`hfft` over several dimensions."""
 def fft_ifft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
@@ -363,7 +363,7 @@ def fft_ifft_out(
     """The inverse of `fft`, scaled by 1/n under the default norm."""
 def fft_ifftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
@@ -377,7 +377,7 @@ def fft_ifftshift(
     """The inverse of `fftshift`."""
 def fft_ihfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
@@ -397,7 +397,7 @@ def fft_ihfft_out(
     """The inverse of `hfft`: the first half of a Hermitian signal."""
 def fft_ihfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
@@ -407,7 +407,7 @@ def fft_ihfftn_out(
     """The inverse of `hfftn`."""
 def fft_irfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
@@ -427,7 +427,7 @@ def fft_irfft_out(
     """The inverse of `rfft`: real, of size n (2 (m - 1) for m frequencies by default)."""
 def fft_irfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
@@ -437,7 +437,7 @@ def fft_irfftn_out(
     """The inverse of `rfftn`."""
 def fft_rfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
@@ -467,7 +467,7 @@ def fft_rfftfreq_out(
     """The frequencies of `rfft` of n samples d apart: [0, 1, ..., n // 2] / (n d)."""
 def fft_rfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,

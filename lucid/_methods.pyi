@@ -456,7 +456,7 @@ class TensorMethods(TensorFacts):
     pinverse = _linalg.pinverse
     polygamma = _pointwise._polygamma
     polygamma_ = _pointwise._polygamma
-    positive = _ops.positive
+    positive = _pointwise.positive
     pow = _ops.pow
     pow_ = _ops.pow
     prelu = _ops.prelu

@@ -411,8 +411,6 @@ def outer(x: Operand, vec2: Operand) -> Tensor:
     """The products x_i vec2_j of two vectors: [n, m]. Raises ShapeError for other shapes."""
 def polygamma(order: int, x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The derivative of digamma of order n: (-1)^(n+1) n! zeta(n + 1, x) for n >= 1 (DLMF 5.15.1)."""
-def positive(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """x itself, as a new array: +x."""
 def pow(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Power x ** y, element by element with broadcasting."""
 def prelu(x: Operand, weight: Operand) -> Tensor:
@@ -455,7 +453,7 @@ def selu(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """scale (max(x, 0) + min(0, alpha (e^x - 1))), with the alpha and scale that keep mean 0 and variance
     1."""
 def sgn(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0."""
+    """The sign of x: -1, 0, 1 (NaN stays NaN); for complex x the unit number x / |x|, and 0 at 0."""
 def shifted_chebyshev_polynomial_t(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """The Chebyshev polynomial of the first kind, at 2 x - 1 of degree n at x; 0 for n < 0."""
 def shifted_chebyshev_polynomial_u(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -467,7 +465,7 @@ def shifted_chebyshev_polynomial_w(x: Operand, n: Operand, *, out: Tensor | None
 def sigmoid(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
 def sign(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """Sign of each element: -1, 0 or 1. The derivative is 0."""
+    """Sign of each element: -1, 0 or 1; NaN stays NaN (PyTorch: 0). The derivative is 0."""
 def signbit(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether the sign bit is set: true for negative numbers and -0.0."""
 def sin(x: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -489,7 +487,7 @@ def spherical_bessel_j0(x: Operand, *, out: Tensor | None = None) -> Tensor:
 def sqrt(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Square root of each element; NaN below 0. The derivative at 0 is inf."""
 def square(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """x^2 of each element; integers stay integers."""
+    """x^2 of each element; integers stay integers, bools become int64."""
 def take(x: Operand, index: Operand, *, out: Tensor | None = None) -> Tensor:
     """Elements of the flattened `x` at the positions `index` (negative: from the end), in index's shape."""
 def tan(x: Operand, *, out: Tensor | None = None) -> Tensor:

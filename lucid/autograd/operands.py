@@ -41,6 +41,8 @@ def operand(op: Op, value: Any, others: tuple[Any, ...]) -> Any:
             )
         array = beside.storage.array
         dtype = array.dtype if kind is float and array.dtype.num >= 11 else of_number(value, array.dtype)
+        if op.dtype == "float" and dtype.num < 11:
+            dtype = get_default_dtype()  # as the tensor will be: -1 is no uint8
         return _constant(value, dtype, beside.storage.backend)
     if isinstance(value, np.ndarray):
         if value.dtype not in ALL:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, LucidError, ShapeError
+from ..ops.common import need_order
 from ..ops.describe import document
 from ..ops.registry import OPS, Op
 from ..ops.signature import declared, shown
@@ -424,4 +425,5 @@ _SCOPE: dict[str, Any] = {
     "written": _written,
     "run_quiet": CPU.run,
     "note_view": note_view,
+    "need_order": need_order,
 }

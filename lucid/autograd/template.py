@@ -95,6 +95,8 @@ def _enter(op: Op) -> list[str]:
         lines.append(f"    _d = _a{ruled[0]}.dtype")
     if conditions:
         lines.append(f"    if {' or '.join(conditions)}: return unified(OP, ({', '.join(t)},), ({statics}))")
+    if op.ordered:
+        lines.append(f"    if _d is C64 or _d is C128: need_order(OP.name, {t[0]})")
     if op.dtype == "float":
         # numpy's type numbers below 11 are bool and the integers; a tensor that requires grad is no integer.
         lines.append(

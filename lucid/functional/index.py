@@ -14,7 +14,7 @@ from ..autograd.inplace import method as in_place
 from ..autograd.mode import GRAD, mode
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
-from ..ops.common import named, normalize_dim, renamed
+from ..ops.common import in_dtype, named, normalize_dim, renamed
 from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
 from . import join as join  # publishes cat, split, meshgrid, ...
@@ -197,6 +197,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     target = tuple(_ALL if i is None else i for i in arrays) if arrays else Ellipsis
     recorded = mode.flags & GRAD and (view.requires_grad or _owner(view).requires_grad)
     if isinstance(value, (int, float, complex)):
+        value = in_dtype("setitem", value, x.dtype)
         if recorded:
             filled = F.getitem_fill(view, arrays, value) if arrays else F.full_like(view, value)
             write(view, filled, "setitem")

@@ -229,6 +229,19 @@ def equal(x: Tensor, y: Tensor) -> builtins.bool:
     return x.shape == y.shape and builtins.bool(F.all(F.eq(x, y)).array)
 
 
+@public(method=True)
+def positive(x: Tensor) -> Tensor:
+    """x itself: +x. Raises DtypeError for bools.
+
+    >>> import lucid
+    >>> lucid.positive(lucid.tensor([-1.0, 2.0]))
+    tensor([-1.,  2.])
+    """
+    if x.dtype.kind == "b":
+        raise DtypeError("positive: expected numbers, got a bool tensor; convert it with x.long()")
+    return x
+
+
 # ---- second names ----
 
 

@@ -60,7 +60,7 @@ def view(x: Tensor, *shape: Size, dtype: Any = None) -> Tensor:
     """`x` with another shape on the same memory, or its bytes read as another dtype.
 
     Raises ShapeError where only a copy could have the shape: use `reshape`. view(dtype) changes the last size
-    to fit.
+    to fit, and has no derivative for another dtype than x's.
 
     >>> import lucid
     >>> x = lucid.arange(4)
@@ -71,7 +71,9 @@ def view(x: Tensor, *shape: Size, dtype: Any = None) -> Tensor:
     if dtype is None and len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and not hasattr(
             shape[0], "__index__"):
         dtype = shape[0]
-    return F.view_dtype(x, as_dtype(dtype)) if dtype is not None else F.view(x, sizes(shape, "view"))
+    if dtype is None:
+        return F.view(x, sizes(shape, "view"))
+    return F.view(x, x.shape) if as_dtype(dtype) is x.dtype else F.view_dtype(x, as_dtype(dtype))
 
 
 @tensor_method("view_as")

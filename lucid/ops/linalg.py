@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import DtypeError, LinAlgError, ShapeError
 from ..kernel.products import matmul_of
-from .common import Shape, scipy_linalg
+from .common import Shape, is_low, scipy_linalg
 from .registry import A, Sample, op
 
 
@@ -380,6 +380,8 @@ def matrix_exp(xp, x):
     check_matrix("matrix_exp", x)
     if not x.size:
         return x.copy()
+    if is_low(x.dtype):
+        return matrix_exp.forward(xp, x.astype("float32")).astype(x.dtype)
     norm = xp.abs(x).sum(-2).max(-1)
     times = xp.maximum(xp.ceil(xp.log2(xp.maximum(norm, 1e-300) / _THETA_13)), 0.0)
     x = x / (2.0**times)[..., None, None].astype(x.real.dtype)
