@@ -13,7 +13,6 @@ from .guards import join_refusal
 from .region import FULL, REPEAT, SCALAR, Program, Region, Shape, kind_beside, kind_of, repeats
 from .symbols import WITH_SIGN, NoCudaForm, Symbol, SymbolNamespace, Trace
 
-
 # The coefficients for t = 1 / (1 / scale + a), which takes an operation less than 1 / (1 + scale a).
 _SLOPE = tuple(c / SLOPE_SCALE ** (len(SLOPE) - i) for i, c in enumerate(SLOPE))
 

@@ -477,7 +477,9 @@ def adopt(a: np.ndarray) -> ndarray:
 
 
 def view(a: np.ndarray, src: ndarray) -> ndarray:
-    """A device array that shares the memory of `src`."""
+    """A device array that shares the memory of `src`; CuPy has none that are read only."""
+    if not a.flags.writeable and src._raw.flags.writeable:
+        a.flags.writeable = True
     r = object.__new__(ndarray)
     r._raw, r._mem, r._base = a, src._mem, src if src._base is None else src._base
     return r
