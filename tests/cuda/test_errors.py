@@ -28,9 +28,9 @@ class RuntimeFailure(RuntimeError):
 def module(cuda):
     from lucid.storage import cupy_backend
 
-    cupy_backend._check_nvrtc.cache_clear()
+    cupy_backend._check_toolkit.cache_clear()
     yield cupy_backend
-    cupy_backend._check_nvrtc.cache_clear()
+    cupy_backend._check_toolkit.cache_clear()
 
 
 def broken(monkeypatch, module, status, driver=13000, runtime=13000):
@@ -90,12 +90,37 @@ def test_no_nvrtc(module, monkeypatch):
     monkeypatch.setattr(module.cp.cuda.nvrtc, "getVersion", fail)
     monkeypatch.setattr(module.Backend, "_all", {})
     with pytest.raises(
-        DeviceError, match=r"NVRTC.*cannot be loaded.*pip install nvidia-cuda-nvrtc, or 'cupy-cuda13x\[ctk\]'"
+        DeviceError, match=r"NVRTC.*cannot be loaded \(RuntimeError: Failed.*'cupy-cuda13x\[ctk\]'"
     ):
         module.open_backend(Device("cuda", 0))
     monkeypatch.setattr(module.cp.cuda.runtime, "runtimeGetVersion", lambda: 12090)
-    with pytest.raises(DeviceError, match="pip install nvidia-cuda-nvrtc-cu12"):
+    with pytest.raises(DeviceError, match=r"pip install 'cupy-cuda12x\[ctk\]'"):
         module.open_backend(Device("cuda", 0))
+
+
+def test_no_headers(module, monkeypatch):
+    monkeypatch.setattr(module, "_has_headers", lambda: False)
+    monkeypatch.setattr(module.Backend, "_all", {})
+    with pytest.raises(DeviceError, match=r"finds no CUDA headers.*pip install 'cupy-cuda\d+x\[ctk\]'"):
+        module.open_backend(Device("cuda", 0))
+
+
+def test_a_cupy_too_old(module, monkeypatch):
+    monkeypatch.setattr(module.cp, "__version__", "13.6.0")
+    monkeypatch.setattr(module.Backend, "_all", {})
+    with pytest.raises(DeviceError, match=r"CuPy 13\.6\.0 is too old; lucid needs 14\.0 or newer: "):
+        module.open_backend(Device("cuda", 0))
+
+
+def test_a_device_may_be_opened_within_the_users_allocator(module, monkeypatch):
+    cp = module.cp
+    monkeypatch.setattr(module.Backend, "_all", {})
+    pool = cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        x = module.open_backend(Device("cuda", 0)).xp.ones(3)
+        assert pool.used_bytes() > 0 and float(x.sum()) == 3
+    module.install_allocator()
+    assert cp.cuda.get_allocator() is module._allocator
 
 
 def test_a_gpu_too_old_for_nvrtc(module, monkeypatch):
