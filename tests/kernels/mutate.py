@@ -91,7 +91,12 @@ def _large(file: str) -> list[Trial]:
         "optimizer.cu": [
             lambda n=n, o=o: t.test_optimisers(n, o) for n in ("sgd_momentum", "adam_amsgrad") for o in (0, 1)
         ],
-        "windows.cuh": [t.test_windows, t.test_columns, t.test_planes_of_more_than_2_31_cells],
+        "windows.cuh": [
+            t.test_windows,
+            t.test_columns,
+            t.test_planes_of_one_cell,
+            t.test_planes_of_more_than_2_31_cells,
+        ],
         "gradients.cu": [lambda o=o: t.test_gradients(o) for o in (0, 1)],
         "softmax_columns.cu": [
             lambda: t.test_columns_of_softmax(65535, 9, 8192),

@@ -254,6 +254,18 @@ def _norm(sim, name, x, g, weight, bias):
     close(dx, exact[0] + f8(join), f"{what} dx joined")
 
 
+def norm_weight_in_ranges(sim, dtype, odd):
+    """Several ranges of rows, each of more rows than a block takes at once; the last one shorter."""
+    rows, cols, name, wide = 50, 31 if odd else 40, "norm_backward_weight", accumulator(as_dtype(dtype))
+    x, g = normal((rows, cols), dtype, 1, odd), normal((rows, cols), dtype, 2, odd)
+    _, mean, rstd = (device(v.astype(wide)) for v in formulas.norm(f8(x), None, None, 1e-2, True))
+    partial, macros = sim.empty((2, 3, cols), wide), calls.form(sim, x, g, cols=cols)
+    sim(name, (1, 3), (32, 8), (g, x, mean, rstd, partial, 1, rows, cols), x.dtype, macros, G=3)
+    exact = formulas.norm_backward(f8(g), f8(x), None, f8(mean), f8(rstd), True)
+    for got, e in zip(partial, exact[1:], strict=True):
+        close(got.sum(0), e, name)
+
+
 # ---- channels, indices, windows ----
 
 
@@ -438,7 +450,7 @@ def pools_of_infinities(sim, dtype, odd):
 
 ALL = (pointwise, dropout, dropout_edges, columns, softmax, softmax_columns, cross_entropy)
 ALL += (cross_entropy_targets, norms, batch_norm, batch_norm_of_single_ones, segments, windows)
-ALL += (pools_of_infinities, optimizers, optimizers_far, gradients)
+ALL += (norm_weight_in_ranges, pools_of_infinities, optimizers, optimizers_far, gradients)
 # What runs each file: its mutants are judged by these.
 FILES = {
     "activations.cuh": (pointwise, columns),
@@ -449,7 +461,7 @@ FILES = {
     "dropout.cu": (dropout, dropout_edges),
     "gradients.cu": (gradients,),
     "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
-    "norm.cu": (norms,),
+    "norm.cu": (norms, norm_weight_in_ranges),
     "optimizer.cu": (optimizers, optimizers_far),
     "pointwise.cu": (pointwise,),
     "pool.cu": (windows, pools_of_infinities),

@@ -287,6 +287,14 @@ def test_columns():
     np.testing.assert_array_equal(dx.reshape(-1)[-256:], x.reshape(-1)[-256:])
 
 
+def test_planes_of_one_cell():
+    x, sim, window = ending((MOST + 256, 1, 1), 256, 1), LastBlock(), ((1, 1), (1, 1), (0, 0), (1, 1))
+    out, cells = spatial.max_pool(sim, x, (1, 1), *window)
+    np.testing.assert_array_equal(out[-256:], x[-256:])
+    dx = spatial.max_pool_backward(sim, x, cells, (1, 1), *window)
+    np.testing.assert_array_equal(dx[-256:], x[-256:])
+
+
 def test_planes_of_more_than_2_31_cells():
     size, sim, window = (65544, 32768), LastBlock(), ((1, 1), (1, 1), (0, 0), (1, 1))
     x = sparse((1, 2, *size))
