@@ -460,7 +460,7 @@ FILES = {
     "cross_entropy.cu": (cross_entropy, cross_entropy_targets),
     "dropout.cu": (dropout, dropout_edges),
     "gradients.cu": (gradients,),
-    "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
+    "lucid.cuh": (pointwise, softmax, norms, dropout, columns, optimizers_far),
     "norm.cu": (norms, norm_weight_in_ranges),
     "optimizer.cu": (optimizers, optimizers_far),
     "pointwise.cu": (pointwise,),
