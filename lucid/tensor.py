@@ -19,6 +19,7 @@ from .autograd.operands import operand
 from .autograd.record import PARAMETER, RECORDED
 from .autograd.transfer import moved, transfer
 from .errors import DeviceError, DtypeError, GradError, LucidError, ShapeError
+from .ops.common import in_dtype
 from .ops.registry import OPS
 from .storage.backend import Backend, backend_of, device_of
 from .storage.device import Device
@@ -567,6 +568,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
             if isinstance(data, (np.ndarray, np.generic)) or holds_arrays(data)
             else python_dtype(array)
         )
+    elif array.size and wanted.itemsize < 8 and array.dtype == np.int64 and not holds_arrays(data):
+        in_dtype("tensor", int(array.max()), wanted), in_dtype("tensor", int(array.min()), wanted)
     array = backend_of("cpu").quietly(np.array, array, dtype=wanted, order="C", copy=True)
     return _wrap(backend.from_numpy(array), backend, requires_grad)
 

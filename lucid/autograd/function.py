@@ -9,6 +9,7 @@ from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe, leaf_edge
 from .mode import GRAD, mode, no_grad, set_grad_enabled
 from .node import Node, Port, gather
+from .saved import innermost, packed, unpacked
 
 
 class FunctionNode(Node):
@@ -20,6 +21,7 @@ class FunctionNode(Node):
     shapes: list[tuple[int, ...]]
     materialize = True
     once = False
+    _unpack: Any = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,11 +89,15 @@ class FunctionNode(Node):
                 out.append(None)
                 continue
             storage, _, edge, leaf, nr = item
+            if self._unpack is not None:
+                storage = unpacked(self._unpack, self.name(), storage)
             if nr is not None:
                 edge = Port(self, nr) if self.is_barrier else self
             t = leaf() if leaf is not None else None
-            if t is None:
-                t = TensorImpl.from_storage(storage, edge)
+            if t is None or self._unpack is not None:
+                own, t = t, TensorImpl.from_storage(storage, edge)
+                if own is not None:
+                    t.requires_grad, t.accumulate = True, leaf_edge(own)
             out.append(t)
         return tuple(out)
 
@@ -100,6 +106,8 @@ class FunctionNode(Node):
         import weakref
 
         saved: list[Any] = []
+        hooks = innermost()
+        self._unpack = None if hooks is None else hooks.unpack_hook
         for t in self._to_save:
             if t is None:
                 saved.append(None)
@@ -109,7 +117,11 @@ class FunctionNode(Node):
             storage = t.storage
             if leaf is not None and not t._requires_grad:
                 leaf = None
-            saved.append((storage, storage.version, t.edge if nr is None else None, leaf, nr))
+            version = storage.version
+            if hooks is not None:
+                given = t if nr is None else TensorImpl.from_storage(storage)
+                storage, version = packed(hooks.pack_hook, given), None
+            saved.append((storage, version, t.edge if nr is None else None, leaf, nr))
         self._saved, self._to_save = tuple(saved), ()
 
     # ---- what the engine calls ----
@@ -121,7 +133,7 @@ class FunctionNode(Node):
                 "call the first backward (or grad) with retain_graph=True"
             )
         for i, item in enumerate(self._saved):
-            if item is not None and item[0].version != item[1]:
+            if item is not None and item[1] is not None and item[0].version != item[1]:
                 a = item[0].array
                 raise SavedValueError(
                     f"{self.name()}: saved tensor {i} ({a.dtype.name}{list(a.shape)}, "

@@ -7,15 +7,18 @@ every other live view of the same memory, as in PyTorch.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import DtypeError, InplaceError, ShapeError
 from ..ops.registry import OPS
+from ..ops.signature import aliases
 from ..storage.backend import Backend
 from ..storage.dtype import category
 from ..storage.storage import Storage, ViewStorage
+from .arguments import RAW, refuse
 from .impl import TensorImpl, describe
 from .mode import GRAD, mode
 from .node import FuncOp
@@ -186,13 +189,25 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The in-place method `name` of an op: computes out of place, then writes."""
 
     def inplace(x: Any, *args: Any, **kwargs: Any) -> Any:
-        check_writable(x, name)
-        return write(x, function(x, *args, **kwargs), name)
+        try:
+            check_writable(x, name)
+            if kwargs:
+                kwargs = _own_names(function, kwargs)
+            return write(x, function(x, *args, **kwargs), name)
+        except RAW as error:
+            refuse(name, function, error, (x, *args), kwargs)
+            raise
 
     inplace.__name__ = inplace.__qualname__ = name
     inplace.__doc__ = document(name)
     inplace.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature help() shows
     return inplace
+
+
+def _own_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the function's names: `dim` for NumPy's `axis`."""
+    renamed = dict(aliases(inspect.signature(function).parameters.values()))
+    return {renamed.get(k, k): v for k, v in kwargs.items()}
 
 
 def document(name: str) -> str:

@@ -10,17 +10,25 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ops.registry import Op
-from ..ops.signature import declared
+from ..ops.signature import aliases, declared, opened
 from .plan import Plan
 
 INLINE = 2  # tensors up to which the node is built inline
 
 
 def _signature(op: Op, scope: dict[str, Any]) -> str:
-    own = declared(op.parameters)
+    own = declared(opened(op.parameters))
     scope.update(own.defaults)
-    aliases = [a for a, b in (("axis", "dim"), ("keepdims", "keepdim")) if b in op.statics]
-    return own.with_keywords(aliases + ["out"] * takes_out(op))
+    return own.with_keywords(keywords(op))
+
+
+def keywords(op: Op) -> list[str]:
+    """What the op's function takes beside its own arguments."""
+    return [a for a, _ in aliases(op.parameters)] + ["out"] * takes_out(op)
+
+
+def _renamed(op: Op) -> list[str]:
+    return [f"    if {a} is not None: {b} = {a}" for a, b in aliases(op.parameters)]
 
 
 def takes_out(op: Op) -> bool:
@@ -32,8 +40,8 @@ def _out(op: Op) -> list[str]:
     """The way out of the function when the caller gives `out=`."""
     if not takes_out(op):
         return []
-    args, keywords = declared(op.parameters).packed
-    return [f"    if out is not None: return written(OP.name, out, OP.record, {args}, {keywords})"]
+    args, named = declared(op.parameters).packed
+    return [f"    if out is not None: return written(OP.name, out, OP.record, {args}, {named})"]
 
 
 def _call_arguments(op: Op, tensors: dict[str, str]) -> str:
@@ -54,12 +62,7 @@ def _call_arguments(op: Op, tensors: dict[str, str]) -> str:
 def _enter(op: Op) -> list[str]:
     """Aliases, the feature slot, operands that are not tensors."""
     t = op.tensors
-    lines = [
-        f"    if {a} is not None: {b} = {a}"
-        for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
-        if b in op.statics
-    ]
-    lines += _out(op)
+    lines = _renamed(op) + _out(op)
     statics = ", ".join(op.statics) + ("," if op.statics else "")
     lines.append("    _flags = get_flags()")
     lines.append(f"    if _flags > 1: return intercepted(OP, ({', '.join(t)},), ({statics}), _flags)")
@@ -92,6 +95,8 @@ def _enter(op: Op) -> list[str]:
         lines.append(f"    _d = _a{ruled[0]}.dtype")
     if conditions:
         lines.append(f"    if {' or '.join(conditions)}: return unified(OP, ({', '.join(t)},), ({statics}))")
+    if op.ordered:
+        lines.append(f"    if _d is C64 or _d is C128: need_order(OP.name, {t[0]})")
     if op.dtype == "float":
         # numpy's type numbers below 11 are bool and the integers; a tensor that requires grad is no integer.
         lines.append(
@@ -254,9 +259,4 @@ def _general(op: Op) -> list[str]:
     """The body for ops of any number of tensors or several outputs."""
     tensors = f"tuple({op.tensors[0]})" if op.variadic else f"({', '.join(op.tensors)},)"
     statics = f"({''.join(s + ', ' for s in op.statics)})"
-    aliases = [
-        f"    if {a} is not None: {b} = {a}"
-        for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
-        if b in op.statics
-    ]
-    return [*aliases, *_out(op), f"    return general(OP, {tensors}, {statics})"]
+    return [*_renamed(op), *_out(op), f"    return general(OP, {tensors}, {statics})"]

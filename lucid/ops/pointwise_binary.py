@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import DtypeError, LucidError
-from .common import named, need_order, special
+from ..errors import DtypeError
+from .common import named, need_order, no_zeros, special
 from .pointwise import LN2, is_integral, like
 from .registry import A, Sample, composite, op
 
@@ -16,25 +16,19 @@ _POSITIVE = A((3, 4), low=0.3, high=3.0)
 # ---- quotients and remainders ----
 
 
-def _divisor(name: str, xp: Any, y: Any) -> Any:
-    # On a GPU the result is unspecified, as in PyTorch: to look would wait for the device.
-    if getattr(xp, "__name__", "") == "numpy" and is_integral(y) and not y.all():
-        raise LucidError(f"{name}: integers cannot be divided by 0; mask the zeros, or convert with .float()")
-    return y
-
-
 @op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A(value=[5.0, -5.0, 7.5]), A(value=[3.0, 3.0, -2.0]))], reference="numpy:floor_divide")
 def floor_divide(xp, x, y):
     """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0.
 
-    Raises LucidError for integers that are divided by 0 on the CPU.
+    Raises DivisionError for integers that are divided by 0 on the CPU.
 
     >>> import lucid
     >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
     tensor([ 3, -4])
     """
-    return xp.floor_divide(x, _divisor("floor_divide", xp, y))
+    no_zeros("floor_divide", xp, x, y)
+    return xp.floor_divide(x, y)
 
 
 floor_divide.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g))
@@ -44,7 +38,8 @@ floor_divide.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g)
     samples=[Sample(A(value=[5.0, -5.0, 7.5]), A(value=[3.0, 3.0, -2.0]))])
 def div_trunc(xp, x, y):
     """x / y without its fraction, towards 0, in the promoted dtype. Its derivative is 0."""
-    q = xp.floor_divide(x, _divisor("div", xp, y))
+    no_zeros("div", xp, x, y)
+    q = xp.floor_divide(x, y)
     if not is_integral(q):
         return xp.trunc(xp.true_divide(x, y))
     # C's integer division: one more than the floor where the quotient is negative and not exact.
@@ -61,13 +56,14 @@ div_trunc.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g))
 def remainder(xp, x, y):
     """x - y floor(x / y), with the sign of y: Python's `%`.
 
-    Raises LucidError for integers that are divided by 0 on the CPU.
+    Raises DivisionError for integers that are divided by 0 on the CPU.
 
     >>> import lucid
     >>> lucid.remainder(lucid.tensor([7, -7]), 3)
     tensor([1, 2])
     """
-    return xp.remainder(x, _divisor("remainder", xp, y))
+    no_zeros("remainder", xp, x, y)
+    return xp.remainder(x, y)
 
 
 remainder.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.floor_divide(x, y))
@@ -80,13 +76,14 @@ remainder.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.floor_divide(x, y))
 def fmod(xp, x, y):
     """x - y trunc(x / y), with the sign of x: C's fmod.
 
-    Raises LucidError for integers that are divided by 0 on the CPU.
+    Raises DivisionError for integers that are divided by 0 on the CPU.
 
     >>> import lucid
     >>> lucid.fmod(lucid.tensor([7, -7]), 3)
     tensor([ 1, -1])
     """
-    return xp.fmod(x, _divisor("fmod", xp, y))
+    no_zeros("fmod", xp, x, y)
+    return xp.fmod(x, y)
 
 
 fmod.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.div_trunc(x, y))
@@ -100,7 +97,7 @@ def _shared(F: Any, g: Any, lost: Any, x: Any, y: Any) -> Any:
     return F.where(F.eq(x, y), 0.5 * g, F.where(lost, 0.0, g))
 
 
-@op(ufunc="maximum", dtype="promote", pointwise=True, method=True,
+@op(ordered=True, ufunc="maximum", dtype="promote", pointwise=True, method=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 1), (1, 4))], reference="numpy:maximum")
 def maximum(xp, x, y):
     """The larger of x and y; NaN where one is NaN. At a tie each gets half of the gradient.
@@ -115,7 +112,7 @@ def maximum(xp, x, y):
 maximum.grad(x=lambda F, g, x, y: _shared(F, g, x < y, x, y), y=lambda F, g, x, y: _shared(F, g, y < x, x, y))
 
 
-@op(ufunc="minimum", dtype="promote", pointwise=True, method=True,
+@op(ordered=True, ufunc="minimum", dtype="promote", pointwise=True, method=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 1), (1, 4))], reference="numpy:minimum")
 def minimum(xp, x, y):
     """The smaller of x and y; NaN where one is NaN. At a tie each gets half of the gradient.
@@ -134,7 +131,7 @@ def _kept(F: Any, better: Any, y: Any) -> Any:
     return F.logical_or(better, F.isnan(y))
 
 
-@op(ufunc="fmax", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
+@op(ordered=True, ufunc="fmax", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:fmax")
 def fmax(xp, x, y):
     """The larger of x and y; the other one where one is NaN. At a tie x gets the gradient.
@@ -150,7 +147,7 @@ fmax.grad(x=lambda F, g, x, y: F.where(_kept(F, x >= y, y), g, 0.0), y=lambda F,
           y: F.where(_kept(F, x >= y, y), 0.0, g))
 
 
-@op(ufunc="fmin", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
+@op(ordered=True, ufunc="fmin", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:fmin")
 def fmin(xp, x, y):
     """The smaller of x and y; the other one where one is NaN. At a tie x gets the gradient.
@@ -166,7 +163,7 @@ fmin.grad(x=lambda F, g, x, y: F.where(_kept(F, x <= y, y), g, 0.0), y=lambda F,
           y: F.where(_kept(F, x <= y, y), 0.0, g))
 
 
-@op(ufunc="maximum", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(ordered=True, ufunc="maximum", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 4), 0.5, avoid=(0.5,))], reference="numpy:maximum")
 def clamp_min(xp, x, min):
     """x, and `min` where x is smaller. At the bound x gets the gradient.
@@ -182,7 +179,7 @@ clamp_min.grad(x=lambda F, g, x, min: F.where(x >= min, g, 0.0), min=lambda F, g
                min: F.where(x < min, g, 0.0))
 
 
-@op(ufunc="minimum", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(ordered=True, ufunc="minimum", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 4), 0.5, avoid=(0.5,))], reference="numpy:minimum")
 def clamp_max(xp, x, max):
     """x, and `max` where x is larger. At the bound x gets the gradient.

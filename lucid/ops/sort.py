@@ -29,9 +29,9 @@ def _keys(x: Any) -> Any:
 
 def _argsort(xp: Any, x: Any, dim: int, descending: bool = False) -> Any:
     """Stable order along `dim`; NaN counts as the largest."""
+    x = _keys(x)
     if not x.ndim:
         return xp.zeros((), "int64")
-    x = _keys(x)
     if not descending:
         return xp.argsort(x, axis=dim, kind="stable").astype("int64", copy=False)
     # Sorting the reversed array and reversing the result keeps ties in their order.
@@ -265,7 +265,7 @@ def unique_flat(xp, x):
     reference=lambda x: np.unique(x, axis=0, return_inverse=True, return_counts=True))
 def unique_rows(xp, x):
     """Distinct rows of `x` [n, ...] in lexicographic order, each row's place among them, and their counts."""
-    rows = _keys(x.reshape(x.shape[0], -1))
+    rows = _keys(x.reshape(x.shape[0], -1 if x.size else 0))
     order = xp.lexsort(xp.flip(rows.T, 0)) if rows.shape[1] else xp.arange(rows.shape[0])
     values, inverse, counts = _runs(xp, x[order])
     back = xp.zeros_like(inverse)

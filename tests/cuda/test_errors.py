@@ -89,7 +89,7 @@ def test_no_nvrtc(module, monkeypatch):
     monkeypatch.setattr(module.cp.cuda.nvrtc, "getVersion", fail)
     monkeypatch.setattr(module.Backend, "_all", {})
     with pytest.raises(
-        DeviceError, match=r"NVRTC.*cannot be loaded \(RuntimeError.*pip install 'cupy-cuda13x\[ctk\]'"
+        DeviceError, match=r"NVRTC.*cannot be loaded \(RuntimeError: Failed.*'cupy-cuda13x\[ctk\]'"
     ):
         module.open_backend(Device("cuda", 0))
     monkeypatch.setattr(module.cp.cuda.runtime, "runtimeGetVersion", lambda: 12090)
@@ -107,7 +107,7 @@ def test_no_headers(module, monkeypatch):
 def test_a_cupy_too_old(module, monkeypatch):
     monkeypatch.setattr(module.cp, "__version__", "13.6.0")
     monkeypatch.setattr(module.Backend, "_all", {})
-    with pytest.raises(DeviceError, match=r"CuPy 13\.6\.0 is too old; lucid needs 14\.0 or newer: pip"):
+    with pytest.raises(DeviceError, match=r"CuPy 13\.6\.0 is too old; lucid needs 14\.0 or newer: "):
         module.open_backend(Device("cuda", 0))
 
 

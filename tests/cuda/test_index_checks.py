@@ -94,7 +94,10 @@ BAD = {
         f"index 3 {THREE}",
     ),
     "index_put": (lambda d: ones(d, 3).index_put((on(d, 0, 3),), ones(d, 2)), f"index 3 {THREE}"),
-    "index_put, added": (lambda d: ones(d, 3).index_put((on(d, 0, 3),), ones(d, 2), True), f"index 3 {THREE}"),
+    "index_put, added": (
+        lambda d: ones(d, 3).index_put((on(d, 0, 3),), ones(d, 2), True),
+        f"index 3 {THREE}",
+    ),
     "index_select": (lambda d: ones(d, 3).index_select(0, on(d, 3)), f"index_select: index 3 {THREE}"),
     "index_add": (
         lambda d: ones(d, 3, 2).index_add(0, on(d, 0, 3), ones(d, 2, 2)),

@@ -79,6 +79,26 @@ def test_views_empty_and_large(needs_compiler, cuda):
     assert f(x[0, 0], x[0, 0], 1.0).item() == 0.0
 
 
+PACKS = r"""
+#include "lucid.cuh"
+KERNEL negated(const scalar_t* x, scalar_t* out, long long n) {
+  const i64 i = thread_index() * PACK;
+  if (i + PACK > n) return;
+  pack p = load(x, i);
+  EACH(k) p.v[k] = down(-up(p.v[k]));
+  store(out, i, p);
+}
+"""
+
+
+def test_a_view_that_starts_anywhere(needs_compiler, simulated):
+    """Accesses of 128 bits fault at an address that is no multiple of 16 bytes."""
+    f = kernel(PACKS, sizes={"n": lambda x: x.size})
+    x = lucid.randn(65, device="cuda")
+    with simulated.configured(mode="checked"):
+        np.testing.assert_array_equal(f(x[1:]).cpu().numpy(), -x[1:].cpu().numpy())
+
+
 def test_the_generated_checks_run_on_it(needs_compiler, cuda):
     for case in cases_of(difference().op):
         checks.forward(case, cuda)

@@ -93,7 +93,7 @@ def test_element_by_element(odd, offset):
 
 @pytest.mark.parametrize("offset", (0, 1), ids=("packs", "scalar"))
 def test_dropout(offset):
-    n, sim = MOST + 2048, LastBlock()
+    n, sim = 4 * MOST + 2048, LastBlock()  # more than 2^32 blocks of random words
     x, state = ending((n,), 256, 1, offset=offset), np.array([7, 5], np.uint64)
     later = np.array([7, 5 + (n - 256) // 4], np.uint64)  # a word of the stream for each element
     mask = formulas.kept(later, 256, 0.7)
@@ -281,6 +281,20 @@ def test_columns():
     np.testing.assert_array_equal(out[0, -256:], x.reshape(-1)[-256:])
     dx = spatial.col2im(sim, x.reshape(1, -1), size, size, *window, True)
     np.testing.assert_array_equal(dx.reshape(-1)[-256:], x.reshape(-1)[-256:])
+
+
+def test_planes_of_more_than_2_31_cells():
+    size, sim, window = (65544, 32768), LastBlock(), ((1, 1), (1, 1), (0, 0), (1, 1))
+    x = sparse((1, 2, *size))
+    x[0, 1, -1, -256:] = end = normal(256, DTYPE, 1)
+    columns = spatial.im2col(sim, x, size, *window)
+    dx = spatial.col2im(sim, columns, size, size, *window)
+    out, cells = spatial.max_pool(sim, x, size, *window)
+    back = spatial.max_pool_backward(sim, out, cells, size, *window)
+    mean = spatial.avg_pool(sim, x, size, *window[:3], True, 0)
+    also = spatial.avg_pool_backward(sim, mean, size, *window[:3], True, 0)
+    for found in (columns, dx, out, back, mean, also):
+        np.testing.assert_array_equal(found.reshape(2, -1)[1, -256:], end)
 
 
 @pytest.mark.parametrize("offset", (0, 1), ids=("packs", "scalar"))

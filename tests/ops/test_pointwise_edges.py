@@ -451,7 +451,7 @@ def test_integers_are_not_divided_by_zero(name):
     for divisor in (0, lucid.tensor([0, 3])):
         for call in (getattr(lucid, name), getattr(x, name + "_")):
             args = (x, divisor) if call is getattr(lucid, name) else (divisor,)
-            with pytest.raises(LucidError, match=f"{name}: integers cannot be divided by 0; mask"):
+            with pytest.raises(LucidError, match=f"{name}: integers cannot be divided by 0; convert"):
                 call(*args)
     with pytest.raises(LucidError, match="div: integers cannot be divided by 0"):
         lucid.div(x, lucid.zeros_like(x), rounding_mode="trunc")

@@ -313,6 +313,7 @@ class ndarray:
             return view(self._a[(*k, ...) if isinstance(k, tuple) else (k, ...)], self)
         COUNT.syncs += has_mask(k)  # the size of the result must be known on the host
         r = np.asarray(self._a[k])
+        COUNT.moved((r, r[...]))  # read and written
         return adopt(r if r.flags.c_contiguous else np.ascontiguousarray(r))
 
     def __setitem__(self, k: Any, v: Any) -> None:
@@ -325,6 +326,7 @@ class ndarray:
         COUNT.syncs += has_mask(k)  # the number of values must be known on the host
         if advanced and np.ndim(v):
             refuse_duplicates(k, self._a.shape)
+        COUNT.moved((self._a[k], v))
         with np.errstate(all="ignore"):
             if not advanced and not isinstance(v, np.ndarray) and v == 0:
                 v = _unsigned(v) if np.asarray(self._a[k]).flags.c_contiguous else v
@@ -342,7 +344,9 @@ class ndarray:
         if not copy and dt == self._raw.dtype:
             return self
         COUNT.launches += 1
-        return adopt(cast(self._a, dt, order))
+        out = cast(self._a, dt, order)
+        COUNT.moved((self._a, out))
+        return adopt(out)
 
     def copy(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
@@ -351,7 +355,9 @@ class ndarray:
                 f"copy() of an array on device {self._mem.device_id} while device {HERE.device} is current: "
                 "CuPy's copy lies on the current device; use data.copy_from_device_async where that is meant"
             )
-        return adopt(self._raw.copy(order))
+        out = self._raw.copy(order)
+        COUNT.moved((self._raw, out))
+        return adopt(out)
 
     def flatten(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
@@ -366,6 +372,7 @@ class ndarray:
                 raise ValueError("non-scalar cupy.ndarray cannot be used for fill")
             value = value._a
         COUNT.launches += 1
+        COUNT.moved((self._a,))
         self._a[...] = _unsigned(value) if self._a.flags.c_contiguous else value
 
     def reshape(self, *shape: Any, order: Any = "C") -> ndarray:
@@ -375,6 +382,7 @@ class ndarray:
         if np.may_share_memory(r, self._raw) or not r.size:
             return view(r, self)
         COUNT.launches += 1
+        COUNT.moved((self._raw, r))
         assert self._a is self._raw  # a copy: on the current device alone
         return adopt(r)
 
@@ -456,6 +464,7 @@ def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
     r._mem, r._base = mem, None
     if fill is not None:
         COUNT.launches += 1
+        COUNT.moved((r._raw,))
         r._a[...] = fill
     return r
 
@@ -468,7 +477,9 @@ def adopt(a: np.ndarray) -> ndarray:
 
 
 def view(a: np.ndarray, src: ndarray) -> ndarray:
-    """A device array that shares the memory of `src`."""
+    """A device array that shares the memory of `src`; CuPy has none that are read only."""
+    if not a.flags.writeable and src._raw.flags.writeable:
+        a.flags.writeable = True
     r = object.__new__(ndarray)
     r._raw, r._mem, r._base = a, src._mem, src if src._base is None else src._base
     return r

@@ -95,6 +95,11 @@ def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., A
                         f"{full}: {e}; CuPy wraps such an index around without a word"
                     ) from e
                 raise
+        arrays = [a._raw for a in _arrays((args, tuple(kw.values())), [])]
+        if type(r) is np.ndarray and r.base is not None and any(np.may_share_memory(r, a) for a in arrays):
+            COUNT.launches -= out is None  # a view
+        else:
+            COUNT.moved((*arrays, r))
         if out is not None:
             return out
         if type(r) is np.ndarray and r.base is None and r.flags.c_contiguous and r.dtype.char in _NUMERIC:
@@ -270,6 +275,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = None) ->
         raise unsupported(dst)
     COUNT.launches += 1
     s = unwrap(src)
+    COUNT.moved((dst._raw, s))
     if BFLOAT16 is not None and isinstance(s, np.ndarray) and BFLOAT16 in (s.dtype, dst.dtype):
         casting = "unsafe"
     with np.errstate(all="ignore"):

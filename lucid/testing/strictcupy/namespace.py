@@ -112,6 +112,7 @@ class Special:
                 for x in u
             )
         )
+        COUNT.moved(u)
         with np.errstate(all="ignore"):
             r = np.asarray(self._impl(*u)).astype(dt, copy=False)
         if out is None:

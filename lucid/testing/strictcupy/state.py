@@ -60,9 +60,14 @@ class DeviceSynchronized(RuntimeError):
 
 
 class Counters:
-    """launches, syncs, h2d_bytes, d2h_bytes, and raw: launches of RawKernel alone."""
+    """launches, syncs, h2d_bytes, d2h_bytes; raw: launches of RawKernel alone; bytes: of device memory that
+    launches read or wrote, each array of a launch once.
+    """
 
-    __slots__ = ("launches", "raw", "_syncs", "h2d_bytes", "d2h_bytes", "syncs_allowed", "_reading")
+    __slots__ = (
+        *("launches", "raw", "bytes", "_syncs", "h2d_bytes", "d2h_bytes"),
+        *("syncs_allowed", "_reading"),
+    )
 
     def __init__(self) -> None:
         self.syncs_allowed = True
@@ -71,7 +76,7 @@ class Counters:
 
     def reset(self) -> None:
         """Sets all to zero."""
-        self.launches = self.raw = self._syncs = self.h2d_bytes = self.d2h_bytes = 0
+        self.launches = self.raw = self.bytes = self._syncs = self.h2d_bytes = self.d2h_bytes = 0
 
     @property
     def syncs(self) -> int:
@@ -92,6 +97,14 @@ class Counters:
     def reads(self, array: np.ndarray) -> None:
         """Notes that the device may read `array`, in pinned memory, until the host waits for it."""
         self._reading.append((array, array.tobytes()))
+
+    def moved(self, arrays: Any) -> None:
+        """Nothing; adds the bytes of the NumPy arrays among `arrays`, each once, no repeated elements."""
+        for a in {id(a): a for a in arrays if isinstance(a, np.ndarray)}.values():
+            n = a.itemsize
+            for size, stride in zip(a.shape, a.strides, strict=True):
+                n *= size if stride else min(size, 1)
+            self.bytes += n
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""

@@ -91,6 +91,7 @@ class ufunc:
                     f"Wrong type ({[str(getattr(v, 'dtype', type(v))) for v in u]}) of arguments "
                     f"for cupy_{self.name}"
                 )
+        COUNT.moved((*u, *(r if self.nout > 1 else (np.asarray(r),))))
         return r
 
     def _widen(self, u: list[Any]) -> list[Any]:
@@ -203,6 +204,7 @@ class ufunc:
         o = next((x for x in args if type(x) is ndarray), None)
         with np.errstate(all="ignore"):
             r = getattr(self._np, method)(array._a, *(None if x is o else x for x in args))
+        COUNT.moved((array._a, np.asarray(r)))
         if o is None:
             return adopt(np.asarray(r))
         o._a[...] = r
