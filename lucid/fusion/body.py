@@ -13,7 +13,6 @@ from .guards import join_refusal
 from .region import FULL, REPEAT, SCALAR, Program, Region, Shape, kind_beside, kind_of, repeats
 from .symbols import WITH_SIGN, NoCudaForm, Symbol, SymbolNamespace, Trace
 
-
 # The coefficients for t = 1 / (1 / scale + a), which takes an operation less than 1 / (1 + scale a).
 _SLOPE = tuple(c / SLOPE_SCALE ** (len(SLOPE) - i) for i, c in enumerate(SLOPE))
 
@@ -46,7 +45,7 @@ class Body:
     shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace.
     results: an expression per output, a number, or None for no gradient. outs: the shape to which each output
     is summed, None for the region's own. gradient: the input that is handed on where an output equals it.
-    dtype: of every floating array.
+    dtype: of every floating array. name: what a kernel of it is called in messages.
     """
 
     __slots__ = (
@@ -60,6 +59,7 @@ class Body:
         "repeat",
         "gradient",
         "program",
+        "name",
     )
 
     def __init__(
@@ -76,6 +76,7 @@ class Body:
         self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
         self.program: Program | None = None
+        self.name = "run"
         self.kinds: list[Any] = [kind_beside(v, shape) for v in inputs]
         self.repeat = {
             i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT
@@ -132,7 +133,7 @@ def body_of(program: Program, g: Any, device: str) -> Body:
     inputs = [g[(slice(0, 1),) * g.ndim] if uniform else g, *program.values]
     trace, results = _traced(program, device, g.dtype, ())
     body = Body(trace, program.shape, inputs, list(results), list(program.outs), g.dtype)
-    body.program = program
+    body.program, body.name = program, program.name
     return body
 
 

@@ -187,17 +187,20 @@ _PLAIN = (int, float, str, bool, type(None), tuple)
 
 
 class Program:
-    """What a region computes, independent of the device that runs it.
+    """What a region computes, independent of the device that runs it. name: the region's.
 
     values: the saved arrays, each once. kinds: how each lies. outs: shapes of the outputs, None for the
     region's own. key: the same for programs whose formulas are the same, whatever their arrays; None where
     that cannot be told. skips: where draws start in their streams. steps(): one per node.
     """
 
-    __slots__ = ("values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output")
+    __slots__ = (
+        "name", "values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output",
+    )  # fmt: skip
 
     def __init__(self, region: Region, shape: Shape, device: str) -> None:
         self.shape, self.device, self._row_output = shape, device, False
+        self.name = region.name
         self.values: list[Any] = []
         self.skips: list[int] = []
         self._parts: list[tuple[FuncOp, Recipe, tuple[Any, ...], tuple[int, ...], list[Any]]] = []
