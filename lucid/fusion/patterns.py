@@ -47,7 +47,9 @@ class Pattern:
     to say that these arrays do not fit. side_edges: whether a node before the last may have other edges than
     the one to the next (to a weight). joins: `run` takes a third argument, the gradient that waits for the
     receiver of the first edge, and gives it back added to its own: for a chain whose gradient meets another
-    there, as a norm's does behind a residual. Such a chain may be one op long.
+    there, as a norm's does behind a residual. Such a chain may be one op long. cost: (launches, arrays of the
+    gradient's size that they move), unfused and fused, of all that is no product, on CUDA where every
+    gradient is wanted: for `explain`, and held to the simulator's counters by a test.
 
     >>> import lucid
     >>> lucid.fusion.Pattern("tanh_exp", ("tanh", "exp"), run=lambda nodes, g: None).devices
@@ -62,6 +64,7 @@ class Pattern:
     side_edges: bool = False
     joins: bool = False
     sized_by: int | None = None
+    cost: tuple[tuple[int, int], tuple[int, int]] | None = None
 
     def least(self, device: str) -> int:
         """The size from which the row pays on a device."""
@@ -89,7 +92,13 @@ ROW_OPS = ("softmax", "log_softmax")
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid")
 
 PATTERNS: list[Pattern] = [
-    Pattern("log_softmax_nll", ("nll_loss", "log_softmax"), chains.log_softmax_nll),
+    Pattern(
+        "log_softmax_nll",
+        ("nll_loss", "log_softmax"),
+        chains.log_softmax_nll,
+        sized_by=1,
+        cost=((20, 10), (8, 2)),
+    ),
     *(
         Pattern(
             f"conv_{norm}_relu",
@@ -97,20 +106,35 @@ PATTERNS: list[Pattern] = [
             chains_norm.conv_batch_norm_relu,
             CHANNEL_SIZE,
             side_edges=True,
+            cost=cost,
         )
-        for norm in ("batch_norm", "batch_norm_eval")
+        for norm, cost in (("batch_norm", ((5, 9), (4, 7))), ("batch_norm_eval", ((14, 13), (7, 4))))
     ),
     *(
-        Pattern(f"{norm}_relu", ("relu", norm), chains_norm.batch_norm_relu, CHANNEL_SIZE)
-        for norm in ("batch_norm", "batch_norm_eval")
+        Pattern(f"{norm}_relu", ("relu", norm), chains_norm.batch_norm_relu, CHANNEL_SIZE, cost=cost)
+        for norm, cost in (("batch_norm", ((4, 8), (3, 7))), ("batch_norm_eval", ((13, 12), (2, 4))))
     ),
     *(
-        Pattern(f"{norm}_residual", (norm,), chains_norm.norm_residual, NORM_SIZE, joins=True)
+        Pattern(
+            f"{norm}_residual",
+            (norm,),
+            chains_norm.norm_residual,
+            NORM_SIZE,
+            joins=True,
+            cost=((3, 6), (2, 4)),
+        )
         for norm in ("layer_norm", "rms_norm")
     ),
     # By the activation: a large weight alone makes no large pass.
     *(
-        Pattern(f"linear_{name}", (name, "linear"), chains.linear_activation, LINEAR_SIZE, sized_by=0)
+        Pattern(
+            f"linear_{name}",
+            (name, "linear"),
+            chains.linear_activation,
+            LINEAR_SIZE,
+            sized_by=0,
+            cost=((3, 4), (2, 3)),
+        )
         for name in ACTIVATIONS
     ),
 ]
