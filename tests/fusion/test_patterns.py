@@ -262,6 +262,15 @@ def test_a_waiting_gradient_joins_the_run(device):
     np.testing.assert_allclose(*seen, rtol=1e-9)
 
 
+def test_two_ways_to_one_receiver_join_once(device):
+    # One through a product with a number, whose operands differ in shape, one through exp.
+    def f(x, w):
+        y = x + 0.0
+        return LF.sigmoid(y * 2.0 + y.exp()) * 3.0 + LF.linear(y, w)
+
+    same(f, [arr(6, 6), arr(6, 6)], device, expect="mul+sigmoid+add+exp+mul")
+
+
 def test_a_waiting_gradient_is_not_lost_when_a_run_falls_back(device, monkeypatch):
     from lucid.fusion.groups import RunGroup
     from lucid.fusion.symbols import NoCudaForm
