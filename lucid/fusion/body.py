@@ -45,7 +45,8 @@ class Body:
     shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace.
     results: an expression per output, a number, or None for no gradient. outs: the shape to which each output
     is summed, None for the region's own. gradient: the input that is handed on where an output equals it.
-    dtype: of every floating array. name: what a kernel of it is called in messages.
+    dtype: of every floating array. name: what a kernel of it is called in messages. alone: a sweep takes one
+    thread.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class Body:
         "gradient",
         "program",
         "name",
+        "alone",
     )
 
     def __init__(
@@ -76,7 +78,7 @@ class Body:
         self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
         self.program: Program | None = None
-        self.name = "run"
+        self.name, self.alone = "run", False
         self.kinds: list[Any] = [kind_beside(v, shape) for v in inputs]
         self.repeat = {
             i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT

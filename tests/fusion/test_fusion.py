@@ -453,6 +453,7 @@ def test_a_graph_is_left_alone_below_the_sizes_of_its_ops(device, monkeypatch):
         monkeypatch.setitem(p.__dict__, "min_size", 1 << 40)
     rows = [p for p in PATTERNS if p.name == "log_softmax_nll"]
     monkeypatch.setitem(rows[0].__dict__, "min_size", 20)
+    patterns.sizes.cache_clear()
 
     def passes(f, *shape):
         fusion.reset_stats()
