@@ -8,8 +8,9 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
-from ..ops.common import named
+from ..ops.common import named, normalize_dim
 from ..ops.linalg import broadcast_shapes
+from ..storage.dtype import int64
 from ..tensor import Tensor, _wrap
 from .linalg import _column, _eye
 from .registry import public
@@ -219,7 +220,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
             f"linalg.cross: expected inputs with the same number of dimensions, got {input.shape} and "
             f"{other.shape}"
         )
-    dim = dim % input.ndim - input.ndim
+    dim = normalize_dim("linalg.cross", dim, input.ndim) - input.ndim
     shape = broadcast_shapes(input.shape, other.shape)
     return F.cross_product(
         F.expand(input, shape) if input.shape != shape else input,
@@ -276,6 +277,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     count = x.shape[-1] if N is None else N
     if count < 2:
         raise ShapeError(f"linalg.vander: expected N > 1, got N={count} for shape {x.shape}")
+    x = x if x.dtype.kind not in "iub" else x.to(int64)
     one = F.ones_like(_column(x))
     powers = [one]
     for _ in range(count - 1):

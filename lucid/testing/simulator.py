@@ -14,8 +14,8 @@ True
 >>> x = lucid.ones(3, device="cuda")                            # doctest: +SKIP
 
 A kernel of your own, made by `lucid.cuda.kernel`, is checked with `check_kernel`: against its reference in
-float64 in four orders of threads and blocks, and once more with every access watched (races, bounds,
-alignment, uninitialised shared memory).
+float64 in four orders of threads and blocks, and once with every access watched (races, bounds, alignment,
+uninitialised shared memory).
 """
 
 from __future__ import annotations
@@ -166,15 +166,17 @@ def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6
     """Nothing; raises when a kernel made by `lucid.cuda.kernel` is wrong on these arguments.
 
     args: as in a call of the kernel, with tensors on the simulated device. Four orders of threads must give
-    the same bits, and what `reference` gives in float64 within rtol and atol (no reference: the orders only);
-    a run with every access watched must find nothing.
+    the same bits, and what `reference` gives in float64 within rtol and atol (no reference: the orders only).
+    Before that a run with every access watched must find nothing: it names kernel, file and line.
 
-    Raises AssertionError, or KernelError with file and line.
+    Raises KernelError or AssertionError.
     """
     if not is_on():
         raise RuntimeError(
             f"check_kernel runs on the simulator; call simulator.start(), or set {VARIABLE}=sim"
         )
+    with configured(mode="checked", order="random", seed=3):
+        _outputs(kernel, args)
     runs = []
     for order, seed in ORDERS:
         with configured(mode="fast", order=order, seed=seed):
@@ -198,8 +200,6 @@ def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6
                 atol=atol,
                 err_msg=f"{kernel.name}: {name} against reference",
             )
-    with configured(mode="checked", order="random", seed=3):
-        _outputs(kernel, args)
 
 
 def _outputs(kernel: Any, args: Any) -> tuple[Any, ...]:

@@ -495,3 +495,15 @@ def test_single_precision_stays_single(device):
     x = t(rand(4).astype("float32"), device)
     assert lucid.fft.rfft(x).dtype == lucid.complex64
     assert lucid.fft.irfft(lucid.fft.rfft(x)).dtype == lucid.float32
+
+
+def test_ormqr_reads_no_more_columns_than_rows():
+    rng = np.random.default_rng(0)
+    x, tau, other = (lucid.tensor(rng.normal(size=n)) for n in ((2, 5), (2,), (2, 3)))
+    x.requires_grad_()
+    out = lucid.ormqr(x, tau, other)
+    np.testing.assert_array_equal(out.detach().numpy(), lucid.ormqr(x[:, :2], tau, other).detach().numpy())
+    out.sum().backward()
+    assert (x.grad[:, 2:] == 0).all() and (x.grad[1, 0] != 0)
+    with pytest.raises(ShapeError, match=r"ormqr: expected tau \[..., k\] for x \[..., m, k\], got \(5,\)"):
+        lucid.ormqr(x, lucid.ones(5).double(), other)
