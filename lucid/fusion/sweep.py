@@ -16,8 +16,8 @@ from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
 # Bytes of a float array per block. A thread that finishes an operation waits for the interpreter lock where
 # the other holds it, some 50 us; long operations meet seldom: bias + gelu on 16.7M float32 takes 38 ms on two
-# threads in blocks of 256 KB, 30 in 512 KB, 28 in 1 MB, 30 in 2 MB (bench_fusion: blocks). One thread takes the
-# same time from 256 KB to 2 MB within 5 %.
+# threads in blocks of 256 KB, 30 in 512 KB, 28 in 1 MB, 30 in 2 MB (bench_fusion: blocks). One thread takes
+# the same time from 256 KB to 2 MB within 5 %.
 BLOCK = 1 << 20
 # Elements from which a second thread pays: waking it and waiting for it takes 100 us (bench_fusion: sweep).
 THREADED = 3 << 18
