@@ -63,6 +63,7 @@ _SUBMODULES = frozenset(
         "errors",
         "examples",
         "fft",
+        "func",
         "functional",
         "fusion",
         "io",

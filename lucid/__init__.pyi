@@ -43,6 +43,7 @@ from . import distributed as distributed
 from . import distributions as distributions
 from . import examples as examples
 from . import fft as fft
+from . import func as func
 from . import functional as functional
 from . import io as io
 from . import linalg as linalg

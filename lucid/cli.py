@@ -67,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else argv
     try:
-        args = build_parser(argv).parse_args(argv)
+        args, unknown = build_parser(argv).parse_known_args(argv)
+        if unknown:
+            raise UsageError(f"unrecognized arguments: {' '.join(unknown)} (see {args.prog} --help)")
         return args.run(args)
     except SystemExit as stop:  # argparse: --help, --version, a bad argument
         return stop.code if isinstance(stop.code, int) else OK

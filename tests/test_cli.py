@@ -78,6 +78,7 @@ def test_training_writes_weights_history_curves_and_checkpoint(command, tmp_path
         "batch_size": 64,
         "lr": 0.004,
         "seed": 3,
+        "amp": "off",
     }
     assert [row["epoch"] for row in report["epochs"]] == [1, 2]
     assert set(report["epochs"][0]) == {
@@ -200,6 +201,17 @@ def test_a_finished_training_resumes_to_itself(command, tmp_path):
     assert len(report["epochs"]) == 1 and (tmp_path / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.parametrize("amp", ["float16", "bfloat16"])
+def test_mixed_precision_learns_and_resumes(command, tmp_path, amp):
+    whole = train(command, tmp_path / "whole", "--epochs", 4, "--amp", amp)
+    assert whole["test_accuracy"] > 0.9 and whole["args"]["amp"] == amp
+    plain = train(command, tmp_path / "plain", "--epochs", 1)
+    assert numbers(plain) != numbers(whole)[:1]
+    train(command, tmp_path / "parts", "--epochs", 2, "--amp", amp)
+    parts = train(command, tmp_path / "parts", "--epochs", 4, "--resume")
+    assert numbers(parts) == numbers(whole)
+
+
 # ---- what is refused ----
 
 
@@ -215,7 +227,8 @@ def test_a_finished_training_resumes_to_itself(command, tmp_path):
         (["--lr", "fast"], "argument --lr: expected a number above 0, got 'fast'"),
         (["--seed", "-1"], "argument --seed: expected a whole number from 0 to 4294967295, got '-1'"),
         (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
-        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["--amp", "int8"], "argument --amp: invalid choice: 'int8'"),
+        (["--frobnicate"], r"unrecognized arguments: --frobnicate \(see lucid train digits --help\)"),
     ],
 )
 def test_bad_arguments_give_one_line(command, words, message):
@@ -286,6 +299,7 @@ def test_resume_refuses_what_contradicts_the_checkpoint(command, tmp_path):
         (["--batch-size", 7], "was trained with --batch-size 32, not 7; leave --batch-size out"),
         (["--lr", 1], "was trained with --lr 0.003, not 1.0; leave --lr out"),
         (["--seed", 9], "was trained with --seed 0, not 9; leave --seed out"),
+        (["--amp", "float16"], "was trained with --amp off, not float16; leave --amp out"),
         (["--epochs", 1], "has 2 epochs already, more than --epochs 1"),
     ):
         code, _, err = command("train", "digits", "--resume", "--out", tmp_path, *words)

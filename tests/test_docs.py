@@ -19,14 +19,14 @@ from lucid.tensor import Tensor
 NAMESPACES = [
     "lucid",
     *(f"lucid.{name}" for name in ("accelerator", "amp", "autograd", "backends", "cuda", "datasets")),
-    *(f"lucid.{name}" for name in ("distributed", "distributions", "errors", "fft", "fusion", "io")),
+    *(f"lucid.{name}" for name in ("distributed", "distributions", "errors", "fft", "func", "fusion", "io")),
     *(f"lucid.{name}" for name in ("linalg", "multiprocessing", "optim", "profiler", "random")),
     *(f"lucid.{name}" for name in ("serialization", "settings", "special", "testing", "utils")),
     *(f"lucid.array_api{name}" for name in ("", ".fft", ".linalg")),
     *(f"lucid.autograd.{name}" for name in ("functional", "graph")),
     *(f"lucid.nn{name}" for name in ("", ".functional", ".init", ".parallel")),
-    *(f"lucid.nn.utils{name}" for name in ("", ".parametrizations", ".parametrize", ".rnn")),
-    "lucid.optim.lr_scheduler",
+    *(f"lucid.nn.utils{name}" for name in ("", ".parametrizations", ".parametrize", ".rnn", ".stateless")),
+    *(f"lucid.optim.{name}" for name in ("lr_scheduler", "swa_utils")),
     *(f"lucid.utils.{name}" for name in ("checkpoint", "data", "dlpack", "tensorboard")),
 ]
 # Implementation, and programs.

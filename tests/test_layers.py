@@ -25,6 +25,7 @@ LAYERS = (
     ("linalg", "fft", "special", "random", "array_api", "distributions", "settings"),
     ("multiprocessing", "distributed"),
     ("nn",),
+    ("func",),
     ("optim", "amp"),
     ("cuda", "backends", "accelerator", "utils"),
     ("io", "serialization"),

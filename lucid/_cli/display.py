@@ -61,7 +61,8 @@ class PlainDisplay(Display):
 
     def __enter__(self) -> Display:
         s = self.settings
-        self.say(f"model {s.model}, batches of {s.batch_size}, learning rate {s.lr}, seed {s.seed}")
+        amp = "" if s.amp == "off" else f", mixed precision {s.amp}"
+        self.say(f"model {s.model}, batches of {s.batch_size}, learning rate {s.lr}, seed {s.seed}{amp}")
         self.say(f"device {s.device}: {self.why}")
         self.say("".join(heading.rjust(width) for heading, width, _ in COLUMNS), style="bold")
         return self

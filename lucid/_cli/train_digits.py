@@ -15,8 +15,9 @@ from lucid._cli.display import Display, make_display
 from lucid._cli.usage import UsageError
 from lucid.errors import CheckpointError
 from lucid.examples import digits
+from lucid.examples.common import AMP
 
-FIXED_BY_CHECKPOINT = ("model", "batch_size", "lr", "seed")
+FIXED_BY_CHECKPOINT = ("model", "batch_size", "lr", "seed", "amp")
 SEEDS = 2**32
 
 
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=at_least_one, metavar="N", help=f"default: {base.batch_size}")
     add("--lr", type=positive, metavar="X", help=f"learning rate (default: {base.lr})")
     add("--seed", type=seed, metavar="N", help=f"same seed, same numbers (default: {base.seed})")
+    add("--amp", choices=tuple(AMP), help=f"mixed precision (default: {base.amp})")
     add(
         "--out",
         type=Path,

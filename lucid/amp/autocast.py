@@ -8,6 +8,7 @@ weight's gradient comes back in float32.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -126,8 +127,9 @@ class autocast:
     """A context manager or decorator: ops inside run in float16 or bfloat16, float32, or as they are.
 
     Which ops do what stands in policy.py. device_type: "cuda" or "cpu"; tensors of other devices are left
-    alone. dtype: float16 on CUDA and bfloat16 on the CPU when None. enabled=False: the region is as if there
-    were no autocast outside it either. cache_enabled: a float32 weight is cast once per outermost region, not
+    alone. dtype: float16 on CUDA and bfloat16 on the CPU when None; float32 disables the region with a
+    warning, others are DtypeErrors. enabled=False: the region is as if there were no autocast outside it
+    either. cache_enabled: a float32 weight is cast once per outermost region, not
     at each use. Backward runs outside: each gradient has the dtype of its forward value. Regions nest; each
     thread has its own.
 
@@ -149,6 +151,10 @@ class autocast:
         if dtype is None:
             dtype = _DEFAULT[kind]
         dtype = as_dtype(dtype)
+        if enabled and dtype is float32:
+            # Programs that take the dtype from their settings come here with it.
+            warnings.warn("autocast: float32 is what ops run in anyway; the region is disabled", stacklevel=2)
+            enabled = False
         if enabled and dtype not in _LOW:
             raise DtypeError(
                 f"autocast: dtype must be float16 or bfloat16, got {dtype.name}; leave autocast out for it"

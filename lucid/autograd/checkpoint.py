@@ -17,6 +17,7 @@ from ..errors import GradError, SavedValueError
 from .impl import TensorImpl
 from .mode import GRAD, INTERCEPT, mode
 from .node import AccumulateGrad, BarrierOp, FuncOp, Node, Port, next_sequence_nr
+from .saved import without_hooks
 
 
 class Segment:
@@ -180,7 +181,13 @@ def checkpoint(
     random = fork_default_generators(tensors) if preserve_rng_state else None
     segment = Segment(lambda: function(*args, **kwargs), random, tensors)
     start = next_sequence_nr()
-    out = function(*args, **kwargs)
+    # Hooks on saved values would pack what is given up here.
+    before = mode.interceptors
+    mode.interceptors = without_hooks(before)
+    try:
+        out = function(*args, **kwargs)
+    finally:
+        mode.interceptors = before
     segment.release(_nodes(_tensors(out), start))
     return out
 

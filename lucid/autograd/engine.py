@@ -26,6 +26,8 @@ _by_sequence_nr = attrgetter("sequence_nr")
 # {node: group that runs in its place} or None. The order itself stays; nodes that a group absorbs are
 # reached by no gradient.
 PASSES: list[Any] = []
+# Called with the order before every walk.
+WATCHERS: list[Callable[[list[Node]], None]] = []
 # What `queue_callback` has queued in this thread; None between passes that queue nothing.
 _callbacks: ContextVar[list[Callable[[bool], None]] | None] = ContextVar("lucid_callbacks", default=None)
 
@@ -266,6 +268,8 @@ def _sweep(roots: Sequence[Any], seeds: list[Any], request: Any, retain: bool, c
         if not create:
             for find in PASSES:
                 fused = find(order, edges, wanted)
+        for watch in WATCHERS:
+            watch(order)
         found: _Found = [], {}, set()
         backend = roots[0].storage.backend
         if several:

@@ -9,6 +9,7 @@ from ..storage.storage import Storage, ViewStorage
 from .impl import TensorImpl, describe, leaf_edge
 from .mode import GRAD, mode, no_grad, set_grad_enabled
 from .node import Node, Port, gather
+from .saved import innermost, packed, unpacked
 
 
 class FunctionNode(Node):
@@ -20,6 +21,7 @@ class FunctionNode(Node):
     shapes: list[tuple[int, ...]]
     materialize = True
     once = False
+    _unpack: Any = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +30,10 @@ class FunctionNode(Node):
         self._non_differentiable: tuple[Any, ...] = ()
         self._dirty: tuple[Any, ...] = ()
         self.needs_input_grad: tuple[bool, ...] = ()
+        # (shape, dtype, backend): of the differentiable outputs; and of all, each with its number among
+        # those (None for one that is not), None for what is no tensor.
         self.meta: list[Any] = []
+        self.returned: list[tuple[int | None, Any]] = []
         self.positions: list[int] = []
         self.places: list[Any] = []
 
@@ -62,7 +67,7 @@ class FunctionNode(Node):
     save_for_forward = save_for_backward
 
     def mark_non_differentiable(self, *outputs: Any) -> None:
-        """Nothing; these outputs get no gradient."""
+        """Nothing; these outputs require no grad; backward gets zeros for them."""
         self._non_differentiable = outputs
 
     def mark_dirty(self, *inputs: Any) -> None:
@@ -84,11 +89,15 @@ class FunctionNode(Node):
                 out.append(None)
                 continue
             storage, _, edge, leaf, nr = item
+            if self._unpack is not None:
+                storage = unpacked(self._unpack, self.name(), storage)
             if nr is not None:
                 edge = Port(self, nr) if self.is_barrier else self
             t = leaf() if leaf is not None else None
-            if t is None:
-                t = TensorImpl.from_storage(storage, edge)
+            if t is None or self._unpack is not None:
+                own, t = t, TensorImpl.from_storage(storage, edge)
+                if own is not None:
+                    t.requires_grad, t.accumulate = True, leaf_edge(own)
             out.append(t)
         return tuple(out)
 
@@ -97,6 +106,8 @@ class FunctionNode(Node):
         import weakref
 
         saved: list[Any] = []
+        hooks = innermost()
+        self._unpack = None if hooks is None else hooks.unpack_hook
         for t in self._to_save:
             if t is None:
                 saved.append(None)
@@ -104,9 +115,13 @@ class FunctionNode(Node):
             nr = next((k for k, i in enumerate(tensor_outputs) if outputs[i] is t), None)
             leaf = weakref.ref(t) if nr is None and t.edge is None else None
             storage = t.storage
-            if leaf is not None and not t.requires_grad:
+            if leaf is not None and not t._requires_grad:
                 leaf = None
-            saved.append((storage, storage.version, t.edge if nr is None else None, leaf, nr))
+            version = storage.version
+            if hooks is not None:
+                given = t if nr is None else TensorImpl.from_storage(storage)
+                storage, version = packed(hooks.pack_hook, given), None
+            saved.append((storage, version, t.edge if nr is None else None, leaf, nr))
         self._saved, self._to_save = tuple(saved), ()
 
     # ---- what the engine calls ----
@@ -118,7 +133,7 @@ class FunctionNode(Node):
                 "call the first backward (or grad) with retain_graph=True"
             )
         for i, item in enumerate(self._saved):
-            if item is not None and item[0].version != item[1]:
+            if item is not None and item[1] is not None and item[0].version != item[1]:
                 a = item[0].array
                 raise SavedValueError(
                     f"{self.name()}: saved tensor {i} ({a.dtype.name}{list(a.shape)}, "
@@ -155,11 +170,14 @@ class FunctionNode(Node):
         return self._backward(list(g) if isinstance(g, list) else [g])
 
     def _backward(self, tensors: list[Any]) -> tuple[Any, ...]:
-        if self.materialize:
-            for i, (t, (shape, dtype, backend)) in enumerate(zip(tensors, self.meta, strict=True)):
-                if t is None:
-                    tensors[i] = TensorImpl.from_storage(Storage(backend.xp.zeros(shape, dtype), backend))
-        grads = self.function.backward(self, *tensors)
+        given: list[Any] = []
+        for k, meta in self.returned:
+            t = None if k is None else tensors[k]
+            if t is None and meta is not None and self.materialize:
+                shape, dtype, backend = meta
+                t = TensorImpl.from_storage(Storage(backend.xp.zeros(shape, dtype), backend))
+            given.append(t)
+        grads = self.function.backward(self, *given)
         grads = (
             grads if isinstance(grads, tuple) else (grads,) if not isinstance(grads, list) else tuple(grads)
         )
@@ -198,9 +216,11 @@ class FunctionNode(Node):
 class Function:
     """Base class of a user's own differentiable function.
 
-    Static `forward(ctx, *args)` and `backward(ctx, *grads)`, called by `apply`. backward returns one gradient
-    per positional argument of forward (None for those that are no tensors). With `create_graph=True` backward
-    is itself recorded, so double backward works when it is made of lucid operations.
+    Static `forward(ctx, *args)` and `backward(ctx, *grads)`, called by `apply`. backward gets one gradient
+    per output of forward (zeros for those that are not differentiable, None for those that are no tensors)
+    and returns one per positional argument of forward (None for those that are no tensors). With
+    `create_graph=True` backward is itself recorded, so double backward works when it is made of lucid
+    operations.
 
     >>> import lucid
     >>> class Cube(lucid.autograd.Function):
@@ -239,8 +259,8 @@ class Function:
         node = FunctionNode()
         node.function = cls
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, TensorImpl)]
-        record = bool(mode.flags & GRAD) and any(t.requires_grad for _, t in tensors)
-        node.needs_input_grad = tuple(isinstance(a, TensorImpl) and a.requires_grad and record for a in args)
+        record = bool(mode.flags & GRAD) and any(t._requires_grad for _, t in tensors)
+        node.needs_input_grad = tuple(isinstance(a, TensorImpl) and a._requires_grad and record for a in args)
         with set_grad_enabled(False):
             if cls.setup_context is not None:
                 result = cls.forward(*args)
@@ -250,7 +270,7 @@ class Function:
         outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         node.once = getattr(cls.backward, "_once_differentiable", False)
         if record:
-            node.edges = tuple((t.edge or leaf_edge(t)) if t.requires_grad else None for _, t in tensors)
+            node.edges = tuple((t.edge or leaf_edge(t)) if t._requires_grad else None for _, t in tensors)
             node.positions = [i for i, _ in tensors]
             node.shapes = [t.storage.array.shape for _, t in tensors]
             node.places = [t.storage.backend for _, t in tensors]
@@ -277,7 +297,7 @@ class Function:
             if not isinstance(t, TensorImpl) or id(t) in off or t.storage.array.dtype.num < 11:
                 continue
             if id(t) in dirty:
-                if t.edge is None and t.requires_grad:
+                if t.edge is None and t._requires_grad:
                     raise GradError(
                         f"{cls.__name__}: a leaf that requires grad ({describe(t)}) was changed in place; "
                         "clone() it first"
@@ -285,13 +305,18 @@ class Function:
             elif id(t) in given:
                 outputs[i] = TensorImpl.from_storage(ViewStorage(t.storage.array, t.storage))
             positions.append(i)
-        node.meta = [
-            (s.array.shape, s.array.dtype, s.backend) for s in (outputs[i].storage for i in positions)
+        node.returned = [
+            (
+                positions.index(i) if i in positions else None,
+                (t.array.shape, t.array.dtype, t.backend) if isinstance(t, TensorImpl) else None,
+            )
+            for i, t in enumerate(outputs)
         ]
+        node.meta = [node.returned[i][1] for i in positions]
         node.backend = next((t for t in outputs if isinstance(t, TensorImpl)), args[0]).storage.backend
         node.pack(original, positions)
         for k, i in enumerate(positions):
-            outputs[i].edge, outputs[i].requires_grad = (Port(node, k) if node.is_barrier else node), True
+            outputs[i].edge, outputs[i]._requires_grad = (Port(node, k) if node.is_barrier else node), True
 
 
 def once_differentiable(backward: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -52,14 +54,16 @@ def grad(
     """The gradients of the sum of `outputs` with respect to `inputs`; writes no `.grad`.
 
     grad_outputs: a gradient per output, ones for scalars when None. allow_unused: None instead of an error
-    for inputs outside the graph.
-    materialize_grads: zeros instead of None.
+    for inputs outside the graph. materialize_grads: zeros instead of None. only_inputs: has no effect, as
+    in PyTorch; here for programs that say True.
 
     >>> import lucid
     >>> x = lucid.tensor(3.0, requires_grad=True)
     >>> lucid.autograd.grad(x ** 2, x)
     (tensor(6.),)
     """
+    if not only_inputs:
+        warnings.warn("grad: only_inputs=False has no effect; use backward() for all leaves", stacklevel=2)
     if is_grads_batched:
         raise NotImplementedError(
             "grad: is_grads_batched is not supported; loop over the rows of grad_outputs"

@@ -6,8 +6,11 @@ from typing import Any
 
 from .engine import _collect
 from .impl import TensorImpl, gradient_edge
+from .multi_grad import register_multi_grad_hook as register_multi_grad_hook
 from .node import AccumulateGrad, Edge, FuncOp, Port
 from .node import Node as Node
+from .saved import save_on_cpu as save_on_cpu
+from .saved import saved_tensors_hooks as saved_tensors_hooks
 
 GradientEdge = Edge
 

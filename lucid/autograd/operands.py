@@ -86,6 +86,22 @@ def _checked(value: Any, dtype: Any) -> Any:
         return np.array(value, dtype)
 
 
+# What CuPy raises when the device or the CUDA toolkit, not an argument, is the reason; and what to do.
+_DEVICE = (
+    "Launches are not waited for, so an earlier one may be the cause: CUDA_LAUNCH_BLOCKING=1 in the "
+    "environment shows which. After a fault of a kernel the process can no longer use the device; start it "
+    "again"
+)
+_TOOLKIT = (
+    "CuPy lacks a part of the CUDA toolkit: pip install 'cupy-cuda13x[ctk]' (driver for CUDA 12: "
+    "'cupy-cuda12x[ctk]')"
+)
+_NOT_OF_ARGUMENTS = {
+    **dict.fromkeys(("CUDARuntimeError", "CUDADriverError", "CUBLASError", "CUSOLVERError"), _DEVICE),
+    **dict.fromkeys(("CompileException", "NVRTCError", "DynamicLibNotFoundError", "ImportError"), _TOOLKIT),
+}
+
+
 def explained(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Exception:
     """The error to raise instead of one from inside a forward: with the op's name and its arguments."""
     if isinstance(error, (LucidError, NotImplementedError, MemoryError)):
@@ -93,6 +109,10 @@ def explained(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple
     names = op.tensors if not op.variadic else tuple(f"{op.tensors[0]}[{i}]" for i in range(len(tensors)))
     given = [f"{n}: {'None' if t is None else describe(t)}" for n, t in zip(names, tensors, strict=True)]
     given += [f"{n}={v!r}" for n, v in zip(op.statics, statics, strict=True) if v is not None]
+    cure = _NOT_OF_ARGUMENTS.get(type(error).__name__)
+    if cure is not None and any(t is not None and t.storage.backend.name == "cuda" for t in tensors):
+        text = str(error).strip()
+        return LucidError(f"{op.name}: CUDA reports {text[:500]} (got {', '.join(given)}). {cure}")
     kind, what = _reason(op, error, tensors, statics)
     if what is None:
         return kind(f"{op.name}: the arguments do not fit together: got {', '.join(given)} ({error})")

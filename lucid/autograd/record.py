@@ -155,7 +155,7 @@ def build(
         pick: dict[str, Any] = {name: _Several(storages)}
         values[f"{name}_shape"] = tuple(s.array.shape for s in storages)
         values[f"{name}_dtype"] = tuple(s.array.dtype for s in storages)
-        n.edges = tuple((t.edge or leaf_edge(t)) if t.requires_grad else None for t in tensors)
+        n.edges = tuple((t.edge or leaf_edge(t)) if t._requires_grad else None for t in tensors)
     else:
         pick = dict(zip(op.tensors, storages, strict=True))
         for name, s in pick.items():
@@ -172,9 +172,9 @@ def build(
     if several:
         n.meta = tuple((named[d].storage.array.shape, named[d].storage.array.dtype) for d in op.diff)
         for i, d in enumerate(op.diff):
-            named[d].edge, named[d].requires_grad = Port(n, i), True
+            named[d].edge, named[d]._requires_grad = Port(n, i), True
     else:
-        named[op.diff[0]].edge, named[op.diff[0]].requires_grad = n, True
+        named[op.diff[0]].edge, named[op.diff[0]]._requires_grad = n, True
     return n
 
 
@@ -226,12 +226,12 @@ def general(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
     )
     if flags and op.formulas:
         if op.variadic:
-            mask = int(any(t.requires_grad for t in tensors))
+            mask = int(any(t._requires_grad for t in tensors))
         else:
             mask = sum(
                 1 << i
                 for i, (n, t) in enumerate(zip(op.tensors, tensors, strict=True))
-                if t is not None and t.requires_grad and n in op.formulas
+                if t is not None and t._requires_grad and n in op.formulas
             )
         if mask:
             build(op, mask, tensors, storages, statics, outs, backend)

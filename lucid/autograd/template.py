@@ -100,7 +100,7 @@ def _enter(op: Op) -> list[str]:
     if op.dtype == "float":
         # numpy's type numbers below 11 are bool and the integers; a tensor that requires grad is no integer.
         lines.append(
-            f"    if not {t[0]}.requires_grad and _a0.dtype.num < 11: return floated(OP, ({', '.join(t)},), "
+            f"    if not {t[0]}._requires_grad and _a0.dtype.num < 11: return floated(OP, ({', '.join(t)},), "
             f"({statics}))"
         )
     return lines
@@ -139,7 +139,7 @@ def _new_tensor(op: Op) -> list[str]:
         ]
     else:
         lines.append("    _out._storage = _out.base = None")
-    lines.append("    _out.grad = _out.accumulate = None")
+    lines.append("    _out._grad = _out.accumulate = None")
     return lines
 
 
@@ -191,7 +191,7 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
         lines.append("if _d is C64 or _d is C128: _n.plan = _n.plan.conjugated")
     if op.name != "cast":
         lines.append("if _d is BF16: _n.plan = _n.plan.low")
-    lines.append("_out.edge = _n; _out.requires_grad = True; return _out")
+    lines.append("_out.edge = _n; _out._requires_grad = True; return _out")
     return [indent + line for line in lines]
 
 
@@ -221,7 +221,7 @@ def source(op: Op, scope: dict[str, Any], plan_of: Callable[[Op, int], Plan]) ->
             f"            build(OP, _mask, ({', '.join(t)},), ({storages},), ({statics}), (_out,), _b)",
             "            return _out",
         ]
-    lines.append("    _out.edge = None; _out.requires_grad = False; return _out")
+    lines.append("    _out.edge = None; _out._requires_grad = False; return _out")
     return "\n".join(lines)
 
 
@@ -235,13 +235,13 @@ def _inline(op: Op, diff: list[int], scope: dict[str, Any], plan_of: Callable[[O
 
     if len(diff) == 1:
         i = diff[0]
-        return [f"        if {t[i]}.requires_grad:", *node(1 << i, 12)]
+        return [f"        if {t[i]}._requires_grad:", *node(1 << i, 12)]
     return [
-        f"        if {t[0]}.requires_grad:",
-        f"            if {t[1]}.requires_grad:",
+        f"        if {t[0]}._requires_grad:",
+        f"            if {t[1]}._requires_grad:",
         *node(3, 16),
         *node(1, 12),
-        f"        elif {t[1]}.requires_grad:",
+        f"        elif {t[1]}._requires_grad:",
         *node(2, 12),
     ]
 
@@ -249,9 +249,9 @@ def _inline(op: Op, diff: list[int], scope: dict[str, Any], plan_of: Callable[[O
 def _bit(op: Op, i: int) -> str:
     name = op.tensors[i]
     return (
-        f"({name} is not None and {name}.requires_grad) << {i}"
+        f"({name} is not None and {name}._requires_grad) << {i}"
         if name in op.optional
-        else f"{name}.requires_grad << {i}"
+        else f"{name}._requires_grad << {i}"
     )
 
 

@@ -51,9 +51,9 @@ def kernel(
     array operations: what runs on the CPU, and what tests compare with. zeroed: outputs to fill with zeros
     first (for atomics). options: more compiler options. samples: for `lucid.testing.checks`.
 
-    Inputs are made contiguous; outputs with no elements launch nothing. Raises KernelError with file and line
-    when the source does not compile, DeviceError for CPU tensors without a `reference`. Test it without a GPU
-    with `lucid.testing.simulator.check_kernel`.
+    Inputs are made contiguous and begin at a multiple of 16 bytes; outputs with no elements launch nothing.
+    Raises KernelError with file and line when the source does not compile, DeviceError for CPU tensors
+    without a `reference`. Test it without a GPU with `lucid.testing.simulator.check_kernel`.
 
     >>> import lucid
     >>> cube = lucid.cuda.kernel(
@@ -227,8 +227,9 @@ class Kernel:
                 f"got {x.dtype.name}; "
                 "cast it with .to()"
             )
-        # A kernel sees an address only, so views with gaps are copied.
-        return x if x.flags.c_contiguous else x.copy(order="C")
+        # A kernel sees an address only, so views with gaps are copied; and those that start anywhere, since a
+        # 128-bit access at an odd address ends the process's use of the device.
+        return x if x.flags.c_contiguous and not x.data.ptr % 16 else x.copy(order="C")
 
     def _grid(self, values: dict[str, Any], first: Any) -> tuple[int, ...]:
         if self._how["grid"] is None:

@@ -23,6 +23,7 @@ import lucid
 from lucid import nn, optim
 from lucid.datasets import digits_split
 from lucid.errors import CheckpointError
+from lucid.examples.common import AMP
 from lucid.io import replaced
 from lucid.nn import functional as F
 from lucid.utils.data import DataLoader, TensorDataset
@@ -77,6 +78,7 @@ class Settings:
     batch_size: int = 32
     lr: float = 3e-3
     seed: int = 0
+    amp: str = "off"
 
 
 @dataclass
@@ -115,8 +117,10 @@ def train(
     lucid.manual_seed(settings.seed)
     model = MODELS[settings.model]().to(settings.device)
     optimizer = optim.AdamW(model.parameters(), lr=settings.lr)
-    history = restore(checkpoint, model, optimizer) if resume else []
-    save_checkpoint(checkpoint, settings, model, optimizer, history)
+    scaler = lucid.amp.GradScaler(settings.device, enabled=settings.amp == "float16")
+    parts = {"model": model, "optimizer": optimizer, "scaler": scaler}
+    history = restore(checkpoint, parts) if resume else []
+    save_checkpoint(checkpoint, settings, parts, history)
 
     for epoch in range(len(history) + 1, settings.epochs + 1):
         # Batches and dropout of an epoch depend on the seed and its number alone, so a resumed run needs no
@@ -126,7 +130,9 @@ def train(
         # A generator of its own: the order of the images is then the same on every device.
         order = lucid.Generator().manual_seed(settings.seed + 1_000_003 * epoch)
         loader = DataLoader(data, batch_size=settings.batch_size, shuffle=True, generator=order)
-        train_loss, train_accuracy = train_epoch(model, optimizer, loader, partial(on_batch, epoch))
+        train_loss, train_accuracy = train_epoch(
+            model, optimizer, loader, partial(on_batch, epoch), AMP[settings.amp], scaler
+        )
         test_loss, predicted = evaluate(model, part.test_images, part.test_labels)
         row = {
             "epoch": epoch,
@@ -137,7 +143,7 @@ def train(
             "seconds": time.perf_counter() - started,
         }
         history.append(row)
-        save_checkpoint(checkpoint, settings, model, optimizer, history)
+        save_checkpoint(checkpoint, settings, parts, history)
         on_epoch(row)
 
     _, predicted = evaluate(model, part.test_images, part.test_labels)
@@ -151,18 +157,26 @@ def train_epoch(
     optimizer: optim.Optimizer,
     loader: DataLoader,
     on_batch: Callable[[int, int, float, float], None] = lambda *values: None,
+    low: Any = None,
+    scaler: lucid.amp.GradScaler | None = None,
 ) -> tuple[float, float]:
-    """(mean loss, accuracy) on the batches of the loader, after the model took one step for each."""
+    """(mean loss, accuracy) on the batches of the loader, after the model took one step for each.
+
+    low: the dtype of mixed precision, or None; with float16 the scaler keeps small gradients above 0.
+    """
     device = next(model.parameters()).device
+    scaler = scaler or lucid.amp.GradScaler(device.type, enabled=False)
     loss_sum, correct, seen = 0.0, 0, 0
     model.train()
     for images, labels in loader:
         images, labels = images.to(device), labels.to(device)
-        logits = model(images)
-        loss = loss_of(logits, labels)
+        with lucid.amp.autocast(device.type, low, enabled=low is not None):
+            logits = model(images)
+            loss = loss_of(logits, labels)
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
         seen += len(labels)
         loss_sum += loss.item() * len(labels)
@@ -190,24 +204,18 @@ def evaluate(
 
 
 def save_checkpoint(
-    path: Path,
-    settings: Settings,
-    model: nn.Module,
-    optimizer: optim.Optimizer,
-    history: list[dict[str, float]],
+    path: Path, settings: Settings, parts: dict[str, Any], history: list[dict[str, float]]
 ) -> None:
-    """Nothing; writes all that `restore` needs, as one file that is whole or not there."""
-    state = {
-        "settings": asdict(settings),
-        "history": history,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-    }
-    lucid.save(state, path)
+    """Nothing; writes all that `restore` needs, as one file that is whole or not there.
+
+    parts: model, optimizer and scaler.
+    """
+    states = {name: part.state_dict() for name, part in parts.items()}
+    lucid.save({"settings": asdict(settings), "history": history, **states}, path)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The dictionary that `save_checkpoint` wrote: settings, history, model, optimizer.
+    """The dictionary that `save_checkpoint` wrote: settings, history, model, optimizer, scaler.
 
     Raises CheckpointError where the file is missing, damaged or something else.
     """
@@ -219,7 +227,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         state = lucid.load(path)
     except CheckpointError as error:
         raise CheckpointError(f"{error}; train without resume") from error
-    parts = {"settings", "history", "model", "optimizer"}
+    parts = {"settings", "history", "model", "optimizer", "scaler"}
     if (
         not isinstance(state, dict)
         or set(state) != parts
@@ -229,12 +237,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def restore(path: Path, model: nn.Module, optimizer: optim.Optimizer) -> list[dict[str, float]]:
-    """The history in the checkpoint, after its weights and optimizer state went into the two objects."""
+def restore(path: Path, parts: dict[str, Any]) -> list[dict[str, float]]:
+    """The history in the checkpoint, after its states went into the parts."""
     state = read_checkpoint(path)
     try:
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise CheckpointError(f"{path} does not fit the model: {str(error).splitlines()[0]}") from error
     return list(state["history"])

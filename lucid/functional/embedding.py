@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.record import RECORDED as F
-from ..errors import ShapeError
+from ..errors import IndexRangeError, ShapeError
 from ..ops.bounds import tally
 from ..ops.embedding import check_indices
 from ..tensor import Tensor, _wrap
@@ -145,11 +145,13 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[An
         raise ShapeError("embedding_bag: expected an input [B, n], or [n] with offsets, got shape "
                          f"{tuple(indices.shape)} and offsets "
                          f"{None if offsets is None else tuple(offsets.shape)}")
-    starts = offsets.storage.array[:-1] if include_last else offsets.storage.array
-    n = indices.shape[0]
-    if starts.size and int(starts[0]) != 0:
-        raise ShapeError(f"embedding_bag: offsets must start at 0, got {int(starts[0])}")
+    ends, n = offsets.storage.array, indices.shape[0]
+    first, last = (int(ends[0]), int(ends[-1])) if ends.size else (0, 0)
+    if first != 0:
+        raise ShapeError(f"embedding_bag: offsets must start at 0, got {first}")
+    if last > n:
+        raise IndexRangeError(f"embedding_bag: offsets must lie in [0, {n}] for {n} indices, got {last}")
+    starts = ends
     if include_last:
-        indices = indices[: int(offsets.storage.array[-1])]
-        n = indices.shape[0]
+        starts, indices, n = ends[:-1], indices[:last], last
     return indices, xp.searchsorted(starts, xp.arange(n), side="right") - 1, starts.shape[0]

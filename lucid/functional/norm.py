@@ -10,6 +10,7 @@ from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named
+from ..ops.reduce import wide
 from ..storage.dtype import as_dtype, float64, is_floating
 from ..storage.random import default_generator
 from ..tensor import Tensor, _wrap
@@ -259,8 +260,9 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
                          f"shape {tuple(input.shape)}")
     out = F.instance_norm(input, weight, bias, eps)
     if (running_mean is not None or running_var is not None) and input.numel():
-        x, axes = input.storage.array, tuple(range(2, input.ndim))
+        axes = tuple(range(2, input.ndim))
         with input.backend.guard():
+            x = wide(input.storage.array)  # CuPy's var of float16 is summed in float16
             mean, var = x.mean(axes).mean(0), x.var(axes).mean(0)
         _update(input, running_mean, running_var, mean, var, momentum, n)
     return out

@@ -18,7 +18,7 @@ from ..errors import KernelError
 from ..kernel import loader
 from ..kernel.calls import _finish_columns, by_rows, row_threads
 from ..kernel.launch import accumulator, launcher
-from .body import Body, finished, text_of
+from .body import Body, finished, shaped, text_of
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR, STATE
 from .symbols import NoCudaForm, Symbol, literal
 
@@ -274,13 +274,12 @@ def run(body: Body, F: Any) -> list[Any]:
 def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     launch = launcher(F.backend)
     body.inputs = [v if v.flags.c_contiguous else F.backend.xp.ascontiguousarray(v) for v in body.inputs]
+    kinds = body.out_kinds()
     key = (
         *body.kinds,
-        *(v.dtype.kind for v in body.inputs),
         *((i, len(r), body.inputs[i].shape[-1] != 1) for i, r in body.repeat.items()),
-        *body.out_kinds(),
+        *(kinds[i] for i in wanted),
         *map(text_of, (body.results[i] for i in wanted)),
-        *wanted,
     )
     kernel = body.trace.codes.get(key)
     if kernel is None:
@@ -337,9 +336,9 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
         )
         for i, p in partial.items():
             sums = _finish_columns(launch, p, 1, ranges, cols, dtype)[0]
-            found[i] = sums if body.out_kinds()[wanted[i]] == ROW else F.sum(sums, None, False)
+            found[i] = sums if kinds[wanted[i]] == ROW else F.sum(sums, None, False)
     shapes = [None if i in kernel.written else body.outs[w] for i, w in enumerate(wanted)]
-    return [found[i] if shape is None else found[i].reshape(shape) for i, shape in enumerate(shapes)]
+    return [found[i] if shape is None else shaped(found[i], shape) for i, shape in enumerate(shapes)]
 
 
 def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...]) -> Any:

@@ -63,9 +63,13 @@ class Pattern:
     joins: bool = False
     sized_by: int | None = None
 
+    def least(self, device: str) -> int:
+        """The size from which the row pays on a device."""
+        return self.min_size if isinstance(self.min_size, int) else self.min_size[device]
+
     def pays(self, nodes: tuple[Any, ...]) -> bool:
         """Whether an array that the nodes saved has the size from which the row pays."""
-        least = self.min_size if isinstance(self.min_size, int) else self.min_size[nodes[0].F.backend.name]
+        least = self.least(nodes[0].F.backend.name)
         if self.sized_by is not None:
             nodes = (nodes[self.sized_by],)
         return any(s.array is not None and s.array.size >= least for n in nodes for s in n.saved or ())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..autograd.node import FuncOp, Node
 from ..autograd.plan import NONE, Plan
 from ..ops.registry import Formula
@@ -106,7 +108,9 @@ def kind_of(shape: Shape, region: Shape) -> str | None:
 
 def kind_beside(v: Any, region: Shape) -> Kind:
     """`kind_of` an array's shape; STATE for the place of a stream of random words."""
-    return STATE if v.dtype.name == "uint64" else kind_of(v.shape, region)
+    if v.shape == region:
+        return FULL
+    return STATE if v.dtype.kind == "u" else kind_of(v.shape, region)
 
 
 def repeats(shape: Shape, region: Shape) -> tuple[tuple[int, int, int], ...]:
@@ -220,18 +224,21 @@ class Program:
                 else ("out", region.output_of[n, k])
                 for k, e in enumerate(n.edges)
             ]
-            static = self._static(n)
+            static = self._static(n) if n.plan.static else ()
+            if not _plain(static):
+                static = tuple(v.item() if isinstance(v, np.generic) else v for v in static)
             self._parts.append((n, recipe, static, tuple(taken), goals))
             key.append((recipe, *taken, *goals, repr(static) if _plain(static) else None))
         self.key: Any = None if any(part[-1] is None for part in key) else tuple(key)
         self.kinds = [kind_beside(v, shape) for v in self.values]
-        self.outs = [target_shape(n, k) for n, k, _ in region.outputs]
+        targets = (target_shape(n, k) for n, k, _ in region.outputs)
+        self.outs = [None if target == shape else target for target in targets]
 
     def _static(self, n: FuncOp) -> tuple[Any, ...]:
         """A node's static arguments; the place of a draw in its stream, another in each pass, by number."""
         names = n.plan.static
         if "skip" not in names:
-            return n.static if names else ()
+            return n.static
         i = names.index("skip")
         if n.static[i] not in self.skips:
             self.skips.append(n.static[i])

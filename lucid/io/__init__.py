@@ -1,5 +1,5 @@
 """Checkpoints: `save` and `load`."""
 
+from .atomic import replaced as replaced
 from .checkpoint import load as load
-from .checkpoint import replaced as replaced
 from .checkpoint import save as save

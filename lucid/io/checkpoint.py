@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +22,7 @@ from ..storage.device import Device
 from ..storage.dtype import ALL
 from ..tensor import Tensor, _wrap
 from . import pt
+from .atomic import replaced, sweep
 from .safetensors import Reader, check_seal, parse, seal, seal_entry, write
 from .safetensors import _dump as dump
 from .tree import Packer, unpack
@@ -61,16 +62,14 @@ def save(obj: Any, f: File, *, max_shard_bytes: int | None = None) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save: there is no folder {path.parent} for {path.name}; make it first")
     shards = _shards(packer.arrays, max_shard_bytes)
-    old = _shards_of(_index_of(path))
     if len(shards) == 1:
         with replaced(path) as stream:
             write(stream, packer.arrays, tree)
         _index_of(path).unlink(missing_ok=True)
-        _remove(path.parent, old)
-        return
-    _save_shards(path, shards, tree)
-    path.unlink(missing_ok=True)
-    _remove(path.parent, old - _shards_of(_index_of(path)))
+    else:
+        _save_shards(path, shards, tree)
+        path.unlink(missing_ok=True)
+    _clean(path)
 
 
 def load(f: File, map_location: Any = None, *, weights_only: bool = True) -> Any:
@@ -206,59 +205,60 @@ def _shards(
 
 def _save_shards(path: Path, shards: list[dict[str, np.ndarray[Any, Any]]], tree: Any) -> None:
     # The names of a save are its own: until the index is replaced, the old index and its shards are whole.
-    token, stem = secrets.token_hex(4), path.name.removesuffix(".safetensors")
-    names = [f"{stem}-{i:05d}-of-{len(shards):05d}-{token}.safetensors" for i in range(1, len(shards) + 1)]
+    token, stem, n = secrets.token_hex(4), _stem(path), len(shards)
+    names = [f"{stem}-{i:05d}-of-{n:05d}-{token}.safetensors" for i in range(1, n + 1)]
     places, sums, total = {}, {}, 0
     try:
-        for name, arrays in zip(names, shards, strict=True):
-            with replaced(path.with_name(name)) as stream:
-                write(stream, arrays, None)
-            sums[name] = f"{_header_sum(path.with_name(name)):08x}"
-            places.update(dict.fromkeys(arrays, name))
-            total += sum(array.nbytes for array in arrays.values())
-        # The form of the index that other programs read: metadata.total_size and weight_map.
-        text = dump(
-            {
-                "metadata": {
-                    "lucid_format": seal_entry(),
-                    "total_size": total,
-                    "shard_crc32": sums,
-                    "lucid_tree": tree,
-                },
-                "weight_map": places,
-            }
-        )
+        # The index is begun first: as long as it is being written, nobody takes the shards for leftovers.
         with replaced(_index_of(path)) as stream:
+            for name, arrays in zip(names, shards, strict=True):
+                with replaced(path.with_name(name)) as shard:
+                    write(shard, arrays, None)
+                sums[name] = f"{_header_sum(path.with_name(name)):08x}"
+                places.update(dict.fromkeys(arrays, name))
+                total += sum(array.nbytes for array in arrays.values())
+            # The form of the index that other programs read: metadata.total_size and weight_map.
+            text = dump(
+                {
+                    "metadata": {
+                        "lucid_format": seal_entry(),
+                        "total_size": total,
+                        "shard_crc32": sums,
+                        "lucid_tree": tree,
+                    },
+                    "weight_map": places,
+                }
+            )
             stream.write(seal(text))
     except BaseException:
-        _remove(path.parent, set(names))
+        # Ctrl-C may come right after the index took its place.
+        for name in set(names) - _named_parts(_index_of(path)):
+            path.with_name(name).unlink(missing_ok=True)
         raise
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".safetensors")
+
+
+def _clean(path: Path) -> None:
+    """Nothing; removes what no index in the folder names of the shards of earlier saves to this path, and
+    what killed ones left half-written.
+    """
+    own = re.compile(rf"{re.escape(_stem(path))}-\d{{5}}-of-\d{{5}}-[0-9a-f]{{8}}\.safetensors")
+    found = [name for name in os.listdir(path.parent) if own.fullmatch(name)]
+    # After the list was made: a save that begins now has no shard in it.
+    busy = sweep(path.parent, lambda name: name in (path.name, _index_of(path).name) or own.fullmatch(name))
+    if not busy and found:
+        used = set().union(*map(_named_parts, path.parent.glob(f"*{_INDEX}")))
+        for name in set(found) - used:
+            (path.parent / name).unlink(missing_ok=True)
 
 
 def _header_sum(path: Path) -> int:
     with open(path, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         return zlib.crc32(stream.read(length))
-
-
-def _shards_of(index: Path) -> set[str]:
-    # The shards that an index of ours names; nothing else is ever removed.
-    try:
-        data = index.read_bytes()
-        if not check_seal(data, _INDEX_MARKERS):
-            return set()
-        return {
-            name
-            for name in parse(data)["weight_map"].values()
-            if re.fullmatch(r"[^/\\]+-\d{5}-of-\d{5}-[0-9a-f]{8}\.safetensors", name)
-        }
-    except (OSError, CheckpointError, KeyError, TypeError, AttributeError):
-        return set()
-
-
-def _remove(folder: Path, names: set[str]) -> None:
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
 
 
 def _load_index(index: Path, tensor_of: Callable[..., Tensor]) -> Any:
@@ -290,43 +290,3 @@ def _load_index(index: Path, tensor_of: Callable[..., Tensor]) -> Any:
         if not own:
             return {name: tensor_of(array_of(name)) for name in places}
         return unpack(content["metadata"]["lucid_tree"], array_of, tensor_of)
-
-
-# ---- atomic writes ----
-
-
-@contextlib.contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of `path` in one step.
-
-    It does when the block ends without an error, and is on the disk then.
-
-    >>> import pathlib, tempfile
-    >>> import lucid
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "note")
-    ...     with lucid.io.replaced(path) as stream:
-    ...         size = stream.write(b"whole or not at all")
-    ...     path.read_bytes()
-    b'whole or not at all'
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(part, "xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-        _sync_folder(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    # The new name, too, must survive a loss of power; Windows cannot open folders.
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -84,6 +84,7 @@ from .loss import MultiLabelMarginLoss as MultiLabelMarginLoss
 from .loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
 from .loss import MultiMarginLoss as MultiMarginLoss
 from .loss import NLLLoss as NLLLoss
+from .loss import NLLLoss2d as NLLLoss2d
 from .loss import PoissonNLLLoss as PoissonNLLLoss
 from .loss import SmoothL1Loss as SmoothL1Loss
 from .loss import SoftMarginLoss as SoftMarginLoss

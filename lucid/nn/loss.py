@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ..functional.loss import _reduction
@@ -52,6 +53,25 @@ class NLLLoss(_Loss, function="nll_loss", **_SKIP, weight=None, size_average=Non
     >>> lucid.nn.NLLLoss()(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
     tensor(1.)
     """
+
+
+class NLLLoss2d(NLLLoss, function="nll_loss", **_SKIP, weight=None, size_average=None, ignore_index=-100,
+                reduce=None, reduction="mean"):
+    """`NLLLoss` under its old name, with a FutureWarning.
+
+    >>> import lucid
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     loss = lucid.nn.NLLLoss2d(reduction="sum")
+    >>> caught[0].category.__name__, loss.reduction
+    ('FutureWarning', 'sum')
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn("NLLLoss2d has been deprecated; use NLLLoss, which takes any number of dimensions",
+                      FutureWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
 
 
 class MSELoss(_Loss, function="mse_loss", **_SKIP, **_OLD):

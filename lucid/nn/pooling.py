@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ..errors import ShapeError
 from ..tensor import Tensor
 from . import functional as F
 from ._table import REQUIRED, FunctionModule
@@ -231,7 +232,33 @@ _FRACTIONAL: dict[str, Any] = {"kernel_size": REQUIRED, "output_size": None, "ou
                                "return_indices": False, "_random_samples": None}
 
 
-class FractionalMaxPool2d(FunctionModule, function="fractional_max_pool2d", shown=(), **_FRACTIONAL):
+class _Fractional(FunctionModule):
+    nd: ClassVar[int]
+    kernel_size: Any
+    output_size: Any
+    output_ratio: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.kernel_size = tuple_of(self.nd, self.kernel_size)
+        if self.output_size is not None:
+            self.output_size = tuple_of(self.nd, self.output_size)
+        if self.output_ratio is not None:
+            self.output_ratio = tuple_of(self.nd, self.output_ratio)
+        if (self.output_size is None) == (self.output_ratio is None):
+            raise ShapeError(f"{type(self).__name__}: expected one of output_size and output_ratio, got "
+                             f"output_size={self.output_size} and output_ratio={self.output_ratio}")
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ShapeError(f"{type(self).__name__}: expected an output_ratio in (0, 1), got "
+                             f"{self.output_ratio}")
+        # A buffer, so that .to() moves it and a state_dict holds it.
+        self.register_buffer("_random_samples", self.__dict__.pop("_random_samples"))
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return getattr(F, self.function)(*inputs, **{n: getattr(self, n) for n in self.passed})
+
+
+class FractionalMaxPool2d(_Fractional, function="fractional_max_pool2d", shown=(), **_FRACTIONAL):
     """The maximum over windows at random places of [N, C, H, W]: `nn.functional.fractional_max_pool2d`.
 
     Either output_size or output_ratio (in (0, 1)) is given, else ShapeError.
@@ -241,8 +268,10 @@ class FractionalMaxPool2d(FunctionModule, function="fractional_max_pool2d", show
     (1, 3, 4, 4)
     """
 
+    nd = 2
 
-class FractionalMaxPool3d(FunctionModule, function="fractional_max_pool3d", shown=(), **_FRACTIONAL):
+
+class FractionalMaxPool3d(_Fractional, function="fractional_max_pool3d", shown=(), **_FRACTIONAL):
     """The maximum over windows at random places of [N, C, D, H, W]: `nn.functional.fractional_max_pool3d`.
 
     Either output_size or output_ratio (in (0, 1)) is given, else ShapeError.
@@ -251,3 +280,5 @@ class FractionalMaxPool3d(FunctionModule, function="fractional_max_pool3d", show
     >>> lucid.nn.FractionalMaxPool3d(2, output_size=2)(lucid.zeros(1, 3, 8, 8, 8)).shape
     (1, 3, 2, 2, 2)
     """
+
+    nd = 3

@@ -21,6 +21,8 @@ _POSITIVE = A((3, 4), low=0.3, high=3.0)
 def floor_divide(xp, x, y):
     """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0.
 
+    Raises DivisionError for integers that are divided by 0 on the CPU.
+
     >>> import lucid
     >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
     tensor([ 3, -4])
@@ -54,6 +56,8 @@ div_trunc.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g))
 def remainder(xp, x, y):
     """x - y floor(x / y), with the sign of y: Python's `%`.
 
+    Raises DivisionError for integers that are divided by 0 on the CPU.
+
     >>> import lucid
     >>> lucid.remainder(lucid.tensor([7, -7]), 3)
     tensor([1, 2])
@@ -71,6 +75,8 @@ remainder.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.floor_divide(x, y))
     reference="numpy:fmod")
 def fmod(xp, x, y):
     """x - y trunc(x / y), with the sign of x: C's fmod.
+
+    Raises DivisionError for integers that are divided by 0 on the CPU.
 
     >>> import lucid
     >>> lucid.fmod(lucid.tensor([7, -7]), 3)

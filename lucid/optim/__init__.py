@@ -1,6 +1,7 @@
 """Optimisers and learning-rate schedules, with PyTorch's names and update rules."""
 
 from . import lr_scheduler as lr_scheduler
+from . import swa_utils as swa_utils
 from .adam import Adam as Adam
 from .adam import Adamax as Adamax
 from .adam import AdamW as AdamW

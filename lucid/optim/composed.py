@@ -96,7 +96,7 @@ class SequentialLR(_Composite):
                 f"{len(schedulers)} and {len(milestones)}"
             )
         self._take(schedulers, optimizer)
-        self.milestones = list(milestones)
+        self._milestones = list(milestones)
         # Each has set the rates when it was made; only the first may have.
         self._reset()
         self._rewind()
@@ -110,9 +110,9 @@ class SequentialLR(_Composite):
 
     def step(self, epoch: int | None = None) -> None:
         self.last_epoch += 1
-        index = bisect_right(self.milestones, self.last_epoch)
+        index = bisect_right(self._milestones, self.last_epoch)
         scheduler = self.schedulers[index]
-        if index and self.milestones[index - 1] == self.last_epoch:
+        if index and self._milestones[index - 1] == self.last_epoch:
             scheduler._begin()
         else:
             scheduler.step()

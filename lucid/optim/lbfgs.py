@@ -23,8 +23,7 @@ class LBFGS(Optimizer):
     the closure, which clears the gradients, computes the loss, calls backward and returns the loss. It ends
     early when max |g| <= tolerance_grad, or when loss or step change by less than tolerance_change.
     line_search_fn: None (a step of lr) or "strong_wolfe". One parameter group, real parameters. The loss is
-    read back at each evaluation, which synchronises a GPU. Raises DtypeError without a closure. Raises
-    DtypeError without a closure.
+    read back at each evaluation, which synchronises a GPU. Raises DtypeError without a closure.
 
     >>> import lucid
     >>> w = lucid.tensor([1.0, -2.0], requires_grad=True)
@@ -42,7 +41,7 @@ class LBFGS(Optimizer):
     def __init__(
         self,
         params: Params,
-        lr: float = 1.0,
+        lr: float = 1,
         max_iter: int = 20,
         max_eval: int | None = None,
         tolerance_grad: float = 1e-7,
@@ -151,7 +150,8 @@ class LBFGS(Optimizer):
                     return value, gradient, float(xp.vdot(gradient, direction))
 
                 tolerance = group["tolerance_change"] / max(float(xp.abs(direction).max()), 1e-300)
-                t, loss, new = strong_wolfe(phi, t, loss, g, slope, tolerance)
+                left = group["max_eval"] - evaluations
+                t, loss, new = strong_wolfe(phi, t, loss, g, slope, tolerance, max_steps=left)
                 self._write(x + t * direction)
             else:
                 self._write(x + t * direction)
@@ -180,10 +180,14 @@ class _History:
         self.state, self.size = state, size
 
         def arrays(key: str) -> list[Any]:
-            return [tensor.storage.array for tensor in state.get(key, [])]
+            return [tensor.storage.array for tensor in state.get(key) or []]
 
+        if state.get("prev_flat_grad") is not None:  # a state of PyTorch
+            state["pending"] = [state["prev_flat_grad"], state["d"] * float(state["t"])]
+        for key in ("d", "t", "ro", "al", "prev_flat_grad", "prev_loss"):
+            state.pop(key, None)
         self.y, self.s = arrays("old_dirs"), arrays("old_stps")
-        self.scale = state.get("H_diag", 1.0)
+        self.scale = float(state.get("H_diag", 1.0))
         # Without a line search the last iteration evaluates nothing: its pair is completed by the next call's
         # first gradient.
         self.pending = state.get("pending")
@@ -228,19 +232,26 @@ class _History:
         self.state["pending"] = None if self.pending is None else [_wrap(a, backend) for a in self.pending]
 
 
-def _cubic_minimum(a: float, fa: float, da: float, b: float, fb: float, db: float) -> float:
-    # Of the cubic through (f, f') at a and b, kept inside [a, b]: Nocedal and Wright (3.59).
-    low, high = min(a, b), max(a, b)
-    if a == b:
-        return a
-    d1 = da + db - 3.0 * (fa - fb) / (a - b)
-    square = d1 * d1 - da * db
+_Point = tuple[float, float, Any, float]  # t, f, gradient, f'
+
+
+def _cubic_minimum(a: _Point, b: _Point, bounds: tuple[float, float] | None = None) -> float:
+    # Of the cubic through (f, f') at a and b, kept inside the bounds (those two when None): (3.59) of Nocedal
+    # and Wright.
+    low, high = bounds or (min(a[0], b[0]), max(a[0], b[0]))
+    if a[0] > b[0]:
+        a, b = b, a
+    width = b[0] - a[0]
+    if not width:
+        return a[0]
+    d1 = a[3] + b[3] - 3.0 * (b[1] - a[1]) / width
+    square = d1 * d1 - a[3] * b[3]
     if not square >= 0.0:
         return 0.5 * (low + high)
-    d2 = math.copysign(math.sqrt(square), b - a)
-    if db - da + 2.0 * d2 == 0.0:
+    d2 = math.sqrt(square)
+    if b[3] - a[3] + 2.0 * d2 == 0.0:
         return 0.5 * (low + high)
-    return min(max(b - (b - a) * (db + d2 - d1) / (db - da + 2.0 * d2), low), high)
+    return min(max(b[0] - width * (b[3] + d2 - d1) / (b[3] - a[3] + 2.0 * d2), low), high)
 
 
 def strong_wolfe(
@@ -257,32 +268,31 @@ def strong_wolfe(
     """(t, f, g) with f(t) <= f(0) + c1 t f'(0) and |f'(t)| <= c2 |f'(0)|, or the best point found.
 
     phi(t) gives (f, gradient, f'); slope is f'(0) < 0. Nocedal and Wright 2006, algorithms 3.5 (bracket) and
-    3.6 (zoom).
+    3.6 (zoom), with the safeguards that PyTorch and minFunc have, so that the same points are tried: at most
+    1 + max_steps of them.
     """
-    low = (0.0, f0, g0, slope)
+    before: _Point = (0.0, f0, g0, slope)
     for count in range(max_steps):
-        now = (t, *phi(t))
+        now: _Point = (t, *phi(t))
         if not math.isfinite(now[1]):
             # Out of the domain: halve, like a backtracking search.
-            t = 0.5 * (low[0] + t)
+            t = 0.5 * (before[0] + t)
             continue
-        if now[1] > f0 + c1 * t * slope or (count and now[1] >= low[1]):
-            return _zoom(phi, low, now, f0, slope, c1, c2, tolerance, max_steps - count - 1)
-        if abs(now[3]) <= -c2 * slope:
-            return now[0], now[1], now[2]
-        if now[3] >= 0:
-            return _zoom(phi, now, low, f0, slope, c1, c2, tolerance, max_steps - count - 1)
-        # Extrapolate, by at least 1 % and at most ten times the step.
-        guess = _cubic_minimum(low[0], low[1], low[3], t, now[1], now[3])
-        least, most = t + 0.01 * (t - low[0]), 10.0 * t
-        low, t = now, min(max(guess, least), most) if guess > t else min(2.0 * t, most)
-    return low[0], low[1], low[2]
+        rises = now[1] > f0 + c1 * t * slope or (count > 1 and now[1] >= before[1])
+        if not rises and abs(now[3]) <= -c2 * slope:
+            return now[:3]
+        if rises or now[3] >= 0:
+            return _zoom(phi, before, now, f0, slope, c1, c2, tolerance, max_steps - count)
+        # Extrapolate, by at least 1 % and at most to ten times the step.
+        t, before = _cubic_minimum(before, now, (t + 0.01 * (t - before[0]), 10.0 * t)), now
+    value, g, _ = phi(t)
+    return (t, value, g) if value < f0 else (0.0, f0, g0)
 
 
 def _zoom(
     phi: _Evaluate,
-    low: Any,
-    high: Any,
+    a: _Point,
+    b: _Point,
     f0: float,
     slope: float,
     c1: float,
@@ -290,22 +300,33 @@ def _zoom(
     tolerance: float,
     max_steps: int,
 ) -> tuple[float, float, Any]:
-    # `low` is the best point that satisfies the first condition; the minimum lies between it and `high`.
+    # The minimum lies between `low`, the best point so far, and `high`.
+    low, high = (a, b) if a[1] <= b[1] else (b, a)
+    slow = False
     for _ in range(max_steps):
-        width = abs(high[0] - low[0])
-        if width <= tolerance:
+        left, right = min(low[0], high[0]), max(low[0], high[0])
+        if right - left < tolerance:
             break
-        t = _cubic_minimum(low[0], low[1], low[3], high[0], high[1], high[3])
-        # A trial too close to an end makes no progress: keep a tenth away.
-        margin = 0.1 * width
-        t = min(max(t, min(low[0], high[0]) + margin), max(low[0], high[0]) - margin)
-        now = (t, *phi(t))
+        t = _cubic_minimum(low, high)
+        margin = 0.1 * (right - left)
+        if min(right - t, t - left) < margin:
+            # The second trial in a row so close to an end, or one at the end, is moved away from it.
+            if slow or not left < t < right:
+                t = right - margin if abs(t - right) < abs(t - left) else left + margin
+                slow = False
+            else:
+                slow = True
+        else:
+            slow = False
+        now: _Point = (t, *phi(t))
         if now[1] > f0 + c1 * t * slope or now[1] >= low[1] or not math.isfinite(now[1]):
             high = now
+            if high[1] < low[1]:
+                low, high = high, low
             continue
         if abs(now[3]) <= -c2 * slope:
-            return now[0], now[1], now[2]
+            return now[:3]
         if now[3] * (high[0] - low[0]) >= 0:
             high = low
         low = now
-    return low[0], low[1], low[2]
+    return low[:3]

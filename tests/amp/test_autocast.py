@@ -339,9 +339,17 @@ def test_float64_and_integers_are_left_alone():
 
 
 def test_wrong_dtype_is_an_error():
-    with pytest.raises(DtypeError, match="must be float16 or bfloat16, got float32"):
-        autocast("cpu", dtype=lucid.float32)
+    with pytest.raises(DtypeError, match="must be float16 or bfloat16, got float64"):
+        autocast("cpu", dtype=lucid.float64)
     autocast("cpu", dtype=lucid.float32, enabled=False)
+
+
+def test_float32_disables_with_a_warning():
+    # Programs with dtype="float32" among their settings.
+    with pytest.warns(UserWarning, match="float32 is what ops run in anyway"):
+        region = autocast("cpu", dtype=lucid.float32)
+    with autocast("cpu"), region:
+        assert not is_autocast_enabled("cpu") and (lucid.ones(2, 2) @ lucid.ones(2, 2)).dtype == lucid.float32
 
 
 def test_lstm_and_batch_norm_modules():

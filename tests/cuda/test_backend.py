@@ -11,6 +11,7 @@ import lucid
 from lucid import backends
 from lucid.errors import DeviceError, DtypeError, GradError, LucidError
 from lucid.storage import Device, backend_of
+from lucid.storage.backend import Backend
 
 DTYPES = (
     "float16",
@@ -95,6 +96,24 @@ def test_non_blocking_does_not_wait(simulated):
         backend.to_numpy(there, non_blocking=True)
         backend.from_numpy(backend.pin(np.ones(4)), non_blocking=True)
     assert counts["syncs"] == 0 and counts["d2h_bytes"] == 32 and counts["h2d_bytes"] == 32
+
+
+def test_pinned_tensors_travel_without_waiting(simulated, monkeypatch):
+    cpu = {place: b for place, b in Backend._all.items() if place.type == "cpu"}
+    monkeypatch.setattr(Backend, "_all", cpu)  # nobody has used the device yet
+    x = lucid.arange(6.0).reshape(2, 3)
+    pinned = x.pin_memory()
+    assert pinned.is_pinned() and not x.is_pinned() and pinned.tolist() == x.tolist()
+    assert pinned.pin_memory().data_ptr() == pinned.data_ptr()
+    with simulated.counted() as counts:
+        there = pinned.to("cuda", non_blocking=True)
+        also = x.cuda(non_blocking=True)
+        back = (there + also).to("cpu", non_blocking=True)
+    assert counts["syncs"] == 0 and counts["h2d_bytes"] == counts["d2h_bytes"] * 2 == 48
+    lucid.cuda.synchronize()
+    assert back.is_pinned() and back.tolist() == (2 * x).tolist()
+    with pytest.raises(DeviceError, match="pin_memory: expected a tensor on the CPU, got one on cuda:0"):
+        there.pin_memory()
 
 
 def test_cupy_arrays_are_shared(cuda):

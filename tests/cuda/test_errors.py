@@ -27,9 +27,9 @@ class RuntimeFailure(RuntimeError):
 def module(cuda):
     from lucid.storage import cupy_backend
 
-    cupy_backend._check_nvrtc.cache_clear()
+    cupy_backend._check_toolkit.cache_clear()
     yield cupy_backend
-    cupy_backend._check_nvrtc.cache_clear()
+    cupy_backend._check_toolkit.cache_clear()
 
 
 def broken(monkeypatch, module, status, driver=13000, runtime=13000):
@@ -89,12 +89,37 @@ def test_no_nvrtc(module, monkeypatch):
     monkeypatch.setattr(module.cp.cuda.nvrtc, "getVersion", fail)
     monkeypatch.setattr(module.Backend, "_all", {})
     with pytest.raises(
-        DeviceError, match=r"NVRTC.*cannot be loaded.*pip install nvidia-cuda-nvrtc, or 'cupy-cuda13x\[ctk\]'"
+        DeviceError, match=r"NVRTC.*cannot be loaded \(RuntimeError: Failed.*'cupy-cuda13x\[ctk\]'"
     ):
         module.open_backend(Device("cuda", 0))
     monkeypatch.setattr(module.cp.cuda.runtime, "runtimeGetVersion", lambda: 12090)
-    with pytest.raises(DeviceError, match="pip install nvidia-cuda-nvrtc-cu12"):
+    with pytest.raises(DeviceError, match=r"pip install 'cupy-cuda12x\[ctk\]'"):
         module.open_backend(Device("cuda", 0))
+
+
+def test_no_headers(module, monkeypatch):
+    monkeypatch.setattr(module, "_has_headers", lambda: False)
+    monkeypatch.setattr(module.Backend, "_all", {})
+    with pytest.raises(DeviceError, match=r"finds no CUDA headers.*pip install 'cupy-cuda\d+x\[ctk\]'"):
+        module.open_backend(Device("cuda", 0))
+
+
+def test_a_cupy_too_old(module, monkeypatch):
+    monkeypatch.setattr(module.cp, "__version__", "13.6.0")
+    monkeypatch.setattr(module.Backend, "_all", {})
+    with pytest.raises(DeviceError, match=r"CuPy 13\.6\.0 is too old; lucid needs 14\.0 or newer: "):
+        module.open_backend(Device("cuda", 0))
+
+
+def test_a_device_may_be_opened_within_the_users_allocator(module, monkeypatch):
+    cp = module.cp
+    monkeypatch.setattr(module.Backend, "_all", {})
+    pool = cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        x = module.open_backend(Device("cuda", 0)).xp.ones(3)
+        assert pool.used_bytes() > 0 and float(x.sum()) == 3
+    module.install_allocator()
+    assert cp.cuda.get_allocator() is module._allocator
 
 
 def test_a_gpu_too_old_for_nvrtc(module, monkeypatch):
@@ -203,3 +228,25 @@ def test_simulation_after_another_cupy_was_imported():
     )
     done = in_a_process(code, LUCID_CUDA="sim")
     assert done.stdout.count("is already imported in this process") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "kind,said,cure",
+    (
+        ("CUDARuntimeError", "cudaErrorIllegalAddress: an illegal memory access", "CUDA_LAUNCH_BLOCKING=1"),
+        ("CUBLASError", "CUBLAS_STATUS_NOT_INITIALIZED", "start it again"),
+        ("CompileException", "catastrophic error: cannot open source file cuda_fp16.h", "cupy-cuda13x[ctk]"),
+        ("ImportError", 'Failure finding "libcublasLt.so.13"', "cupy-cuda13x[ctk]"),
+    ),
+)
+def test_a_fault_of_the_device_is_no_fault_of_the_arguments(module, cuda, monkeypatch, kind, said, cure):
+    def fail(*args, **kwargs):
+        raise type(kind, (RuntimeError,), {})(said)
+
+    x = lucid.ones(3, device=cuda)
+    monkeypatch.setitem(vars(backend_of(cuda).F), "tanh", fail)
+    with pytest.raises(lucid.errors.LucidError) as caught:
+        lucid.tanh(x)
+    text = str(caught.value)
+    assert text.startswith(f"tanh: CUDA reports {said}") and cure in text
+    assert "do not fit together" not in text and "x: float32[3] cuda:0" in text

@@ -21,7 +21,7 @@ import safetensors.numpy
 import lucid
 from lucid import optim, serialization
 from lucid.errors import CheckpointError, DtypeError
-from lucid.io import checkpoint
+from lucid.io import atomic, checkpoint
 from lucid.storage.dtype import ALL
 
 
@@ -431,9 +431,9 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     def crash(*_):
         raise OSError("disk is gone")
 
-    for name in ("write", "_sync_folder"):
+    for module, name in ((checkpoint, "write"), (atomic, "_sync_folder")):
         with monkeypatch.context() as m:
-            m.setattr(checkpoint, name, crash)
+            m.setattr(module, name, crash)
             with pytest.raises(OSError, match="disk is gone"):
                 lucid.save({"epoch": 1}, path)
     with monkeypatch.context() as m:

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -70,9 +73,13 @@ def test_killed_between_any_two_system_calls(old, new, tmp_path):
         epoch = state["epoch"]
         assert all((w.numpy() == epoch).all() and w.shape == (100,) for w in state["model"].values()), step
         found.append(epoch)
-        # The next save works as if nothing had happened.
+        # The next save works as if nothing had happened, and leaves nothing of the killed one.
         lucid.save(content(3), path, **new)
         assert lucid.load(path)["epoch"] == 3
+        names = os.listdir(folder)
+        parts = [re.sub(r"[0-9a-f]{8}", "*", name) for name in sorted(names)]
+        wanted = [f"c-0000{i}-of-00002-*.safetensors" for i in (1, 2)] + ["c.safetensors.index.json"]
+        assert parts == (["c.safetensors"] if new is WHOLE else wanted), step
         shutil.rmtree(folder)
         if not killed:
             break
@@ -83,3 +90,71 @@ def test_killed_between_any_two_system_calls(old, new, tmp_path):
     # First the old one, from one moment on the new one.
     change = found.index(2)
     assert found == [1] * change + [2] * (len(found) - change) and change > 10
+
+
+SAVER = """
+import sys, lucid
+state = {f"w{i}": lucid.zeros(100_000) for i in range(20)}
+print("ready", flush=True)
+while True:
+    lucid.save(state, sys.argv[1], **eval(sys.argv[2]))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+@pytest.mark.parametrize("how", [WHOLE, {"max_shard_bytes": 800_000}], ids=["file", "parts"])
+def test_what_killed_programs_leave_goes_with_the_next_save(how, tmp_path):
+    """Also where a program of the same process number, or another file of the folder, is alive."""
+    path, left = tmp_path / "c.safetensors", 0
+    for attempt in range(40):
+        command = [sys.executable, "-c", SAVER, str(path), repr(how)]
+        program = subprocess.Popen(command, stdout=subprocess.PIPE,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        program.stdout.readline()
+        threading.Event().wait(0.02 + 0.013 * (attempt % 7))
+        program.kill()
+        program.wait()
+        left += len(list(tmp_path.glob(".*.tmp")))
+        if left:
+            break
+    # What a dead process of this one's number would have left.
+    (tmp_path / f".c.safetensors.{os.getpid()}.00000000.tmp").write_bytes(b"half")
+    (tmp_path / ".other.safetensors.1.00000000.tmp").write_bytes(b"not ours")
+    lucid.save(content(3), path, **how)
+    assert left and lucid.load(path)["epoch"] == 3
+    assert [f.name for f in tmp_path.glob(".*")] == [".other.safetensors.1.00000000.tmp"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file locks")
+def test_nothing_of_a_save_under_way_or_of_another_index_is_removed(tmp_path):
+    path = tmp_path / "c.safetensors"
+    lucid.save(content(1), path, **PARTS)
+    # A second index over the same parts, and a checkpoint whose parts begin alike.
+    shutil.copy(f"{path}.index.json", tmp_path / "best.safetensors.index.json")
+    lucid.save(content(2), tmp_path / "c", **PARTS)
+    with lucid.io.replaced(path) as stream:
+        stream.write(b"")
+        lucid.save(content(3), path, **PARTS)
+        assert len(list(tmp_path.glob(".c.safetensors.*.tmp"))) == 1
+        lucid.save(content(4), path)
+    assert lucid.load(tmp_path / "best.safetensors.index.json")["epoch"] == 1
+    assert lucid.load(tmp_path / "c.index.json")["epoch"] == 2
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_parts_that_are_being_written_stay(tmp_path, monkeypatch):
+    """Two saves in parts to one path at the same time: the one that ends last is whole."""
+    path, inner = tmp_path / "c.safetensors", []
+    write = lucid.io.checkpoint.write
+
+    def slow(stream, arrays, tree):
+        write(stream, arrays, tree)
+        if len(inner) == 2:
+            inner.append(None)
+            lucid.save(content(2), path, **PARTS)
+        inner.append(None)
+
+    monkeypatch.setattr(lucid.io.checkpoint, "write", slow)
+    lucid.save(content(1), path, **PARTS)
+    assert lucid.load(path)["epoch"] == 1
+    assert len(list(tmp_path.iterdir())) == 3

@@ -74,6 +74,19 @@ def dropout(sim, dtype, odd):
         assert calls.dropout_mask(here, (n,), state, 1.0, x.dtype).all()
 
 
+def dropout_edges(sim, dtype, odd):
+    """A word that is just the threshold drops its element, in every place of a block; bytes are 0 or 1."""
+    state, n, sim.odd = device(np.array([9, 1 << 40], np.uint64)), 71, odd
+    x, words = normal(n, dtype, 1, odd), formulas.philox_words(np, 9, 1 << 40, 18)
+    for k in (8, 9, 10, 11, 68, 69, 70):  # and in those that fill no pack
+        keep = float(words[k]) / 2.0**32
+        mask = formulas.kept(state, n, keep)
+        assert not mask[k]
+        close(calls.dropout(sim, x, state, keep), f8(x) * mask / keep, f"dropout at the threshold {k}")
+        found = calls.dropout_mask(sim, (n,), state, keep, x.dtype)
+        np.testing.assert_array_equal(found.view(np.uint8), mask.astype(np.uint8))
+
+
 def _column_shapes(odd):
     # One range of rows; several; several tiles of columns; ranges of which the last is empty.
     return ((3, 8, 3), (150, 64, 3), (70, 264, 3), (150, 64, 0), (4609, 8, 9)) if not odd else (
@@ -137,6 +150,17 @@ def softmax_columns(sim, dtype, odd):
             dx = calls.softmax_backward_columns(sim, name, g, out, 1)
             exact = _turned(getattr(formulas, f"{name}_backward"), *f8(g, out))
             close(dx, exact, f"{name}_backward_columns {shape}")
+    # More outer ones than the grid has rows: a block goes on to the next.
+    shape = (5, 9, 33 if odd else 264)
+    x, out = normal(shape, dtype, 1, odd), device(np.zeros(shape, as_dtype(dtype)), odd)
+    tiles = -(-shape[2] // (32 * calls._step(x.dtype, macros := calls.form(sim, x, cols=shape[2]))))
+    for name in ("softmax", "log_softmax"):
+        sim(f"{name}_columns", (tiles, 2), (32, 8), (x, out, *shape), x.dtype, macros)
+        close(out, _turned(getattr(formulas, name), f8(x)), f"{name}_columns by few blocks")
+        g, dx = normal(shape, dtype, 2, odd), device(np.zeros(shape, x.dtype), odd)
+        sim(f"{name}_backward_columns", (tiles, 2), (32, 8), (g, out, dx, *shape), x.dtype, macros)
+        exact = _turned(getattr(formulas, f"{name}_backward"), *f8(g, out))
+        close(dx, exact, f"{name}_backward_columns by few blocks")
     x = normal((1, 11, 33 if odd else 40), dtype, 1, odd)
     x[0, 4, 0], x[0, :, 1], x[0, 5, 2], x[0, 7, 3] = -np.inf, -np.inf, np.inf, np.nan
     x[0, :, 4], x[0, 9, 4] = -np.inf, 2.0
@@ -170,6 +194,17 @@ def cross_entropy(sim, dtype, odd):
     x, target = normal((3, 40), dtype, 1, 0), _targets(3, 40, False)
     x[1, 3] = -np.inf
     _loss(sim, x, target, None, 0.0, "mean")
+
+
+def cross_entropy_targets(sim, dtype, odd):
+    """The first class and the last; one that 32 bits would take for class 1; infinities in an ignored row."""
+    for _, cols in _rows(odd)[:2]:
+        weight = device(np.linspace(0.0, 1.5, cols).astype(as_dtype(dtype)), odd)
+        x = normal((5, cols), dtype, 7, odd)
+        x[0] = np.inf
+        for smoothing, w in ((0.1, None), (0.1, weight), (0.0, None)):
+            _loss(sim, x, device(np.array([-100, 0, cols - 1, 1, 0])), w, smoothing, "mean")
+            _loss(sim, x, device(np.array([-100, 0, cols - 1, (1 << 32) + 1, 0])), w, smoothing, "none")
 
 
 def _loss(sim, x, target, weight, smoothing, reduction):
@@ -385,6 +420,21 @@ def _pool(sim, x, size, kernel, stride, padding, dilation, ceil):
         close(dx, exact.reshape(x.shape), f"avg_{what} backward {padded} {divisor}")
 
 
+def pools_of_infinities(sim, dtype, odd):
+    """Of cells that are all -inf the first inside the input is the largest; NaN wins. Pools in depth."""
+    x = normal((2, 5, 6), dtype, 1, odd)
+    x[0], x[0, 4, 5], x[1, :3], x[1, 4, 2] = -np.inf, 1.0, -np.inf, np.nan
+    out, cells = spatial.max_pool(sim, x, (4, 5), (2, 2), (1, 1), (0, 0), (1, 1))
+    exact, numbers = formulas.max_pool(f8(x), (4, 5), (2, 2), (1, 1), (0, 0), (1, 1))
+    close(out, exact, "max_pool of infinities")
+    np.testing.assert_array_equal(cells, numbers)
+    out, cells = spatial.max_pool(sim, x, (6, 7), (2, 2), (1, 1), (1, 1), (1, 1))
+    assert np.isneginf(f8(out)[0, :4]).all() and cells[0, 0].tolist() == [3, 2, 2, 2, 2, 2, 2]
+    assert cells[0, 1:5, 0].tolist() == [1, 1, 1, 1] and not cells[0, 1:4, 1:].any()
+    x = normal((1, 2, 6, 4, 4), dtype, 3, odd)
+    _pool(sim, x, (6, 4, 4), (3, 2, 2), (2, 1, 1), (0, 0, 0), (1, 1, 1), False)
+
+
 # ---- optimisers and gradients: many tensors in one launch ----
 
 _ADAM = dict(beta1=0.8, beta2=0.9, eps=1e-2)
@@ -443,6 +493,28 @@ def optimizers(sim, dtype, odd):
                 _judge_step(name, olds, (params[i], *rest), steps[i], done, g, lines[which[i]], taken)
 
 
+def optimizers_far(sim, dtype, odd):
+    """Step numbers beyond 2^31, and tensors of which one array alone lies at an odd address."""
+    wide = accumulator(as_dtype(dtype))
+    for name in ("sgd", "adam_amsgrad"):
+        n = 2 + STATES[name]
+        at = [[odd ^ (i == j) for j in range(n)] for i in range(n)]  # parameter, gradient, states
+        params = [normal(70, dtype, i, at[i][0]) for i in range(n)]
+        grads = [normal(70, dtype, 10 + i, at[i][1]) for i in range(n)]
+        state = [[device(np.ones(70, wide), at[i][2 + j]) for i in range(n)] for j in range(n - 2)]
+        steps = [counts(sim, 70, 1 << 31) for _ in params]
+        kept = [*params, *steps, *sum(state, [])]
+        sim.memory = kept
+        step = MultiTensor(sim, name, params, state, steps, [0] * n)
+        sim.memory = [*kept, *sim.memory[len(kept) :], *grads]
+        before = [[v[i].copy() for v in (params, *state)] for i in range(n)]
+        line = _STEPS[name][0]
+        step(grads, [(sgd_numbers if name == "sgd" else adam_numbers)(0.1, **line)])
+        for i, g in enumerate(grads):
+            after = (params[i], *(v[i] for v in state))
+            _judge_step(name, before[i], after, steps[i], (1 << 31) + 1, g, line, 1)
+
+
 def _judge_step(name, before, after, steps, t, g, options, factor):
     assert (steps == (t if g is not None else t - 1)).all(), name
     p, *state = (f8(v) for v in before)
@@ -470,7 +542,7 @@ def gradients(sim, dtype, odd):
     # More blocks than the last launch's 512 threads.
     many = normal(600 * CHUNK if dtype == "float16" else 10, dtype, 4, odd)
     small.memory = [many]
-    close(gradient_norm(small, [many], np.inf), [np.abs(f8(many)).max()], "gradient_norm of many blocks")
+    close(gradient_norm(small, [many], 2.0), [np.linalg.norm(f8(many))], "gradient_norm of many blocks")
     for total in (0.5, 2.0, 1.0):
         factor = min(1.0, 1.0 / (total + 1e-6))
         before = [g.copy() for g in grads]
@@ -479,7 +551,8 @@ def gradients(sim, dtype, odd):
         for old, now in zip(before, grads, strict=True):
             close(now, f8(old) * factor, f"gradient_clip {total}")
     for bad in (0.0, np.inf, np.nan):
-        for i, at in ((2, 33), (3, -1), (4, 0)):
+        # Whole packs, a tail, an odd address; many threads and both blocks of a tensor.
+        for i, at in ((2, 33), (3, -1), (4, 0), (3, slice(None, None, 1000))):
             mine, found = [g.copy() for g in grads], device(np.zeros(1, np.int32))
             mine = [device(m, g.ctypes.data % 16 // g.itemsize) for m, g in zip(mine, grads, strict=True)]
             mine[i][at] = bad
@@ -504,22 +577,23 @@ def _loss_scales(sim):
     assert scale[0] == np.float32(2.0**127) and good[0] == 0
 
 
-ALL = (pointwise, dropout, columns, softmax, softmax_columns, cross_entropy, norms, batch_norm, segments)
-ALL += (windows, optimizers, gradients)
+ALL = (pointwise, dropout, dropout_edges, columns, softmax, softmax_columns, cross_entropy)
+ALL += (cross_entropy_targets, norms, batch_norm, segments, windows, pools_of_infinities)
+ALL += (optimizers, optimizers_far, gradients)
 # What runs each file: its mutants are judged by these.
 FILES = {
     "activations.cuh": (pointwise, columns),
     "batch_norm.cu": (batch_norm,),
     "bias_grad.cu": (columns, norms),
     "columns.cu": (windows,),
-    "cross_entropy.cu": (cross_entropy,),
-    "dropout.cu": (dropout,),
+    "cross_entropy.cu": (cross_entropy, cross_entropy_targets),
+    "dropout.cu": (dropout, dropout_edges),
     "gradients.cu": (gradients,),
     "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
     "norm.cu": (norms,),
-    "optimizer.cu": (optimizers,),
+    "optimizer.cu": (optimizers, optimizers_far),
     "pointwise.cu": (pointwise,),
-    "pool.cu": (windows,),
+    "pool.cu": (windows, pools_of_infinities),
     "segment.cu": (segments,),
     "softmax.cu": (softmax,),
     "softmax_columns.cu": (softmax_columns,),

@@ -155,7 +155,7 @@ def test_clip_grad_norm_of_all_kinds_of_gradients(p, device):
 
 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
-@pytest.mark.parametrize("p", [2.0, 1.0, 3.0, math.inf])
+@pytest.mark.parametrize("p", [2.0, 1.0, 3.0, 0.5, 0.0, -1.0, math.inf, -math.inf])
 def test_clip_grad_norm_of_what_is_not_finite_is_pytorchs(p, bad, device):
     torch = pytest.importorskip("torch")
     values = [np.array([1.0, bad, -2.0], "f4"), np.array([3.0], "f4")]
@@ -169,7 +169,11 @@ def test_clip_grad_norm_of_what_is_not_finite_is_pytorchs(p, bad, device):
                 q.grad = lib.tensor(v, **where)
             total = lib.nn.utils.clip_grad_norm_(params, 1.0, p)
             runs.append([float(total), *(q.grad.tolist() for q in params)])
-        # A power that overflows.
+        # A power that overflows, nothing at all, and half precision.
+        assert utils.get_total_norm([lucid.zeros(0, device=device)], p).item() == (math.inf if p < 0 else 0.0)
+        half = nn.Parameter(lucid.zeros(2, dtype="float16", device=device))
+        half.grad = lucid.tensor([bad, 1.0], dtype="float16", device=device)
+        assert not math.isfinite(utils.clip_grad_norm_([half], 1.0, p).item()) or p <= 0
         assert utils.get_total_norm([lucid.full((3,), 1e30, device=device)], 3.0).item() == math.inf
     np.testing.assert_array_equal(runs[0][0], runs[1][0])
     for a, b in zip(runs[0][1:], runs[1][1:], strict=True):

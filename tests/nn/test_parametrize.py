@@ -211,6 +211,28 @@ def test_spectral_norm_gradient():
     assert lucid.autograd.gradcheck(norm, (w,))
 
 
+@pytest.mark.parametrize("form", ["utils.spectral_norm", "utils.parametrizations.spectral_norm"])
+@pytest.mark.parametrize("layer", [("Linear", 5, 4), ("Conv2d", 2, 3, 2), ("ConvTranspose2d", 2, 3, 2)])
+def test_spectral_norm_iterates_as_pytorch(form, layer):
+    """The two forms iterate in different orders: the same vectors after each of several calls."""
+    torch = pytest.importorskip("torch")
+    name, *sizes = layer
+    pair = []
+    for lib in (torch, lucid):
+        made = lib.nn
+        for part in form.split("."):
+            made = getattr(made, part)
+        pair.append(made(getattr(lib.nn, name)(*sizes), n_power_iterations=2))
+    theirs, ours = pair
+    ours.load_state_dict({k: lucid.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
+    x = np.ones((1, 5) if name == "Linear" else (1, 2, 4, 4), "f4")
+    for training in (True, True, True, False):
+        out = [m.train(training)(lib.tensor(x)).detach() for lib, m in ((torch, theirs), (lucid, ours))]
+        np.testing.assert_allclose(out[1].numpy(), out[0].numpy(), rtol=1e-4, atol=1e-6)
+    for key, value in theirs.state_dict().items():
+        np.testing.assert_allclose(ours.state_dict()[key].numpy(), value.numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_old_spectral_norm(device):
     lucid.manual_seed(0)
     layer = nn.utils.spectral_norm(nn.Linear(5, 4).to(device), n_power_iterations=5)

@@ -172,3 +172,12 @@ def test_messages():
             call()
     with pytest.warns(UserWarning, match="dropout=0.5 has no effect with one layer"):
         nn.LSTM(2, 2, dropout=0.5)
+
+
+def test_packed_sequences_are_converted(device):
+    packed = rnn.pack_sequence([lucid.ones(1, 2), lucid.ones(3, 2)], enforce_sorted=False).to(device)
+    for method, dtype in (("double", "float64"), ("half", "float16"), ("float", "float32")):
+        made = getattr(packed, method)()
+        assert made.data.dtype.name == dtype and made.batch_sizes.tolist() == [2, 1, 1]
+        assert made.data.device == packed.data.device and made.unsorted_indices.tolist() == [1, 0]
+    assert packed.cpu().data.device.type == "cpu" and not packed.cpu().is_cuda

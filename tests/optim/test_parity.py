@@ -39,6 +39,7 @@ CASES = {
     "adafactor": ("Adafactor", dict(lr=0.05, weight_decay=0.05)),
     "adafactor_eps": ("Adafactor", dict(lr=0.05, eps=(1e-8, 1e-2), d=1.5, beta2_decay=-0.6)),
     "lbfgs": ("LBFGS", dict(lr=0.3, max_iter=4, history_size=3)),
+    "lbfgs_wolfe": ("LBFGS", dict(max_iter=3, line_search_fn="strong_wolfe")),
 }
 SHAPES = [(5, 3), (3,), (), (2, 3, 4), (0, 2)]
 
@@ -171,3 +172,58 @@ def test_resumes_from_torch_checkpoint(case):
     torch_optimizer.step()
     for p, q in zip(params, theirs, strict=True):
         np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"lr": 1}, {"lr": 0.1, "history_size": 3}, {"lr": 20}])
+def test_line_search_tries_pytorchs_points(options):
+    """On Rosenbrock's function, where it extrapolates, zooms, and meets ends of the bracket."""
+
+    def losses(lib):
+        x, found = lib.tensor([-1.0, 2.0], dtype=lib.float64, requires_grad=True), []
+        optimizer = lib.optim.LBFGS([x], max_iter=12, line_search_fn="strong_wolfe", **options)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+            loss.backward()
+            found.append(loss.item())
+            return loss
+
+        for _ in range(5):
+            optimizer.step(closure)
+        return found
+
+    np.testing.assert_allclose(losses(lucid), losses(torch), rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["lbfgs", "lbfgs_wolfe", "adamw_amsgrad", "rmsprop_centered", "asgd"])
+def test_goes_on_from_a_state_of_pytorchs(case, tmp_path):
+    name, options = CASES[case]
+    theirs, optimizer = _run(torch.optim, _torch, name, options, 4)
+    torch.save({"optimizer": optimizer.state_dict(), "params": theirs}, tmp_path / "state.pt")
+    state = lucid.load(tmp_path / "state.pt")
+    ours = [p.clone().detach().requires_grad_() for p in state["params"]]
+    own = getattr(optim, name)(ours, **options)
+    own.load_state_dict(state["optimizer"])
+    for lib, params, o in ((lucid, ours, own), (torch, theirs, optimizer)):
+        targets = [lib.ones_like(p) * 0.3 for p in params]
+        for _ in range(3):
+
+            def closure(o=o, params=params, targets=targets):
+                o.zero_grad()
+                loss = _loss(params, targets)
+                loss.backward()
+                return loss
+
+            o.step(closure)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-7, atol=1e-8)
+    # And its own state is saved and read as ever.
+    lucid.save(own.state_dict(), tmp_path / "own.safetensors")
+    own.load_state_dict(lucid.load(tmp_path / "own.safetensors"))
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in CASES.values()}))
+def test_is_printed_as_pytorchs(name):
+    made = [getattr(lib.optim, name)([lib.zeros(2, requires_grad=True)]) for lib in (lucid, torch)]
+    assert str(made[0]) == str(made[1])

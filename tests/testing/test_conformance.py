@@ -79,7 +79,7 @@ def test_the_file_of_a_simulated_run_says_so(tmp_path):
     path.write_text(json.dumps(report))
     done = program("--expected", str(path))
     assert done.returncode == 1 and done.stdout.splitlines()[-1].endswith("1 changed")
-    assert f"changed: {NAMES[0]}: something else on NVIDIA H200, now ['TypeError'" in done.stdout
+    assert f"changed: {NAMES[0]}: something else on NVIDIA H200, now ['bfloat16'" in done.stdout
 
 
 def test_tuples_of_a_file_are_lists(tmp_path):

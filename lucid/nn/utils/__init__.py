@@ -3,6 +3,7 @@
 from . import parametrizations as parametrizations
 from . import parametrize as parametrize
 from . import rnn as rnn
+from . import stateless as stateless
 from .clip_grad import clip_grad_norm as clip_grad_norm
 from .clip_grad import clip_grad_norm_ as clip_grad_norm_
 from .clip_grad import clip_grad_value_ as clip_grad_value_

@@ -33,9 +33,14 @@ def _norm(xp: Any, a: Any, p: float) -> Any:
     a = (a.astype("float32") if is_low(a.dtype) else a).reshape(-1)
     if p == 2.0:
         return xp.asarray(abs(xp.vdot(a, a)) ** 0.5)
-    if p == math.inf:
-        return abs(a).max() if a.size else xp.zeros((), a.real.dtype)
-    return (abs(a) ** p).sum() ** (1.0 / p)
+    return _combined(abs(a), p) if a.size else xp.full((), 0.0 if p >= 0 else math.inf, a.real.dtype)
+
+
+def _combined(a: Any, p: float) -> Any:
+    # Of magnitudes, or of the norms of parts. p = 0 counts what is not 0: in the end tensors, as PyTorch.
+    if p in (math.inf, -math.inf):
+        return a.max() if p > 0 else a.min()
+    return (a != 0).sum().astype(a.dtype) if p == 0 else (a**p).sum() ** (1.0 / p)
 
 
 def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
@@ -61,9 +66,8 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
             norms += [n if own is first else first.from_numpy(own.to_numpy(own.xp.asarray(n))) for n in found]
     with first.quiet():
         total = norms[0] if norms else first.xp.zeros((), "float32")
-        if len(norms) > 1:
-            stacked = first.xp.stack(norms)
-            total = stacked.max() if p == math.inf else (stacked**p).sum() ** (1.0 / p)
+        if len(norms) > 1 or p == 0:
+            total = _combined(first.xp.stack(norms), p)
         if error_if_nonfinite and not bool(first.xp.isfinite(total)):
             raise LucidError(f"clip_grad_norm_: the total norm of order {norm_type} is {float(total)}, so "
                              "the gradients cannot be scaled; look for the nan or inf, or pass "

@@ -34,6 +34,26 @@ class PackedSequence(NamedTuple):
         moved = [i if i is None else i.to(data.device) for i in (self.sorted_indices, self.unsorted_indices)]
         return PackedSequence(data, self.batch_sizes, *moved)
 
+    def cpu(self) -> PackedSequence:
+        """The sequences in host memory."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> PackedSequence:
+        """The sequences on a CUDA device (the current one by default)."""
+        return self.to("cuda" if device is None else device)
+
+    def float(self) -> PackedSequence:
+        """The sequences in float32."""
+        return self.to("float32")
+
+    def double(self) -> PackedSequence:
+        """The sequences in float64."""
+        return self.to("float64")
+
+    def half(self) -> PackedSequence:
+        """The sequences in float16."""
+        return self.to("float16")
+
     @property
     def is_cuda(self) -> bool:
         """Whether the data is on a CUDA device."""

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from ...autograd.mode import no_grad
 from ...errors import LucidError
 from ...tensor import Parameter, Tensor
+from ..functional import normalize
 from ..module import Module
 from .parametrizations import _output_dim, _SpectralNorm
 
 M = TypeVar("M", bound=Module)
+
+
+class _OldOrder(_SpectralNorm):
+    # The older form goes from u to v and back, the newer one from v to u: other weights in training.
+    def _iterate(self, matrix: Tensor, times: int) -> None:
+        with no_grad():
+            for _ in range(times):
+                self._v.copy_(normalize(matrix.T @ self._u, dim=0, eps=self.eps))
+                self._u.copy_(normalize(matrix @ self._v, dim=0, eps=self.eps))
 
 
 class SpectralNorm:
@@ -59,7 +70,7 @@ def spectral_norm(module: M, name: str = "weight", n_power_iterations: int = 1, 
     weight = module.get_parameter(name)
     if weight.ndim < 2:
         raise LucidError(f"spectral_norm: expected a weight of at least 2 dimensions, got {weight.ndim}")
-    norm = _SpectralNorm(weight, n_power_iterations, _output_dim(module) if dim is None else dim, eps)
+    norm = _OldOrder(weight, n_power_iterations, _output_dim(module) if dim is None else dim, eps)
     hook = SpectralNorm(name, norm)
     del module._parameters[name]
     module.register_parameter(f"{name}_orig", weight)
