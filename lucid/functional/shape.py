@@ -29,7 +29,8 @@ def sizes(values: tuple[Any, ...], name: str) -> tuple[int, ...]:
     try:
         return tuple(n if type(n) is int else n.__index__() for n in values)
     except (AttributeError, TypeError):
-        raise DtypeError(f"{name}: expected integers, or one sequence of them, got {describe(values)}") from None
+        given = describe(values)
+        raise DtypeError(f"{name}: expected integers, or one sequence of them, got {given}") from None
 
 
 def tensor_method(name: str) -> Callable[[_Function], _Function]:
