@@ -147,6 +147,11 @@ def test_a_gpu_too_old_for_nvrtc(module, monkeypatch):
     assert module.open_backend(Device("cuda", 0)).index == 0
 
 
+def test_a_negative_index(module):
+    with pytest.raises(DeviceError, match=r"device cuda:-7: index out of range, there (is|are) \d+ CUDA"):
+        module.open_backend(Device("cuda", -7))
+
+
 def test_index_out_of_range(module):
     with pytest.raises(
         DeviceError,
