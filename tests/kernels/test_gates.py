@@ -142,6 +142,7 @@ UNEVEN = {
     ("norm.cu", "const accum_t gw = up(q.v[k]) * (weight ?"): _NEAR,
     ("bias_grad.cu", "store(partial,"): _SMALL,
     ("norm.cu", "store(partial,"): _SMALL,
+    ("batch_norm.cu", "store(partial,"): _SMALL,
     ("norm.cu", "if (c < cols) partial[(i64)blockIdx.x * cols + c] = total;"): _SMALL,
     ("pointwise.cu", "(mask[i + k] ? scale : (accum_t)0)"): _NEAR,
     ("batch_norm.cu", "mu[k] = x ? mean[c + k]"): _NEAR,
