@@ -642,8 +642,8 @@ def linalg_matrix_rank_out(
     tol: float | None = None,
     hermitian: bool = False,
     *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The number of singular values above max(atol, rtol * largest), int64."""

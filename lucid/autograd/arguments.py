@@ -51,7 +51,7 @@ def refuse(
     text = unlike(function, given)
     if text is not None:
         raise DtypeError(f"{name}: {text}") from error
-    came = ", ".join(f"{k}: {_shown(v)}" for k, v in given.items() if v is not None)
+    came = ", ".join(f"{k}: {describe(v)}" for k, v in given.items() if v is not None)
     raise kind_of(error)(f"{name}: the arguments do not fit together: got {came} ({error})") from error
 
 
@@ -115,9 +115,3 @@ def word(kind: Any) -> str:
         return _NUMBERS[kind][1]
     known = {str: "a string", TensorImpl.tensor_class: "a tensor", Any: "a value"}
     return known.get(kind) or f"a {getattr(kind, '__name__', kind)}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (list, tuple)) and any(isinstance(v, TensorImpl) for v in value):
-        return f"[{', '.join(map(describe, value))}]"
-    return describe(value)

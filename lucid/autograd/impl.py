@@ -211,7 +211,10 @@ def describe(t: Any) -> str:
             f"{t.storage.array.dtype.name}[{','.join(map(str, t.storage.array.shape))}] "
             f"{t.storage.backend.device}"
         )
-    return f"{type(t).__name__} {t!r}" if len(repr(t)) < 40 else type(t).__name__
+    if isinstance(t, (list, tuple)) and any(isinstance(v, TensorImpl) for v in t):
+        return f"{type(t).__name__} [{', '.join(map(describe, t))}]"
+    text = repr(t)
+    return f"{type(t).__name__} {text}" if len(text) < 40 else type(t).__name__
 
 
 def require_differentiable(dtype: Any) -> None:

@@ -179,6 +179,9 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     >>> lucid.group_norm(lucid.tensor([[1.0, 3.0, 0.0, 10.0]]), 2)
     tensor([[-1.,  1., -1.,  1.]])
     """
+    if input.ndim > 1 and input.array.size == num_groups and num_groups > 0 and input.shape[0] == 1:
+        raise ShapeError("group_norm: needs more than one value per group, got an input of shape "
+                         f"{input.shape} and num_groups={num_groups}, whose output would be the bias")
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 

@@ -10,7 +10,7 @@ from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
 from ..ops.common import named, normalize_dim
 from ..ops.linalg import broadcast_shapes
-from ..storage.dtype import int64
+from ..storage.dtype import int64, result_type
 from ..tensor import Tensor, _wrap
 from .linalg import _column, _eye
 from .registry import public
@@ -24,7 +24,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
     Letters name dimensions; '...' stands for the ones without a letter; without '->' the result has the
     letters that occur once, sorted. Operands may be one list; also `einsum(x, [0, 1], y, [1, 2], [0, 2])`
-    with numbers (and Ellipsis) for letters. Raises ShapeError for an equation that does not fit its operands.
+    with numbers (and Ellipsis) for letters. Dtypes are promoted. Raises ShapeError for an equation that does
+    not fit its operands.
 
     >>> import lucid
     >>> lucid.einsum("ij,j->i", lucid.tensor([[1., 2.], [3., 4.]]), lucid.tensor([1., 10.]))
@@ -36,6 +37,9 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = tuple(operands[0])
     if not operands:
         raise ShapeError("einsum: expected at least one operand after the equation")
+    if len({o.dtype for o in operands}) > 1:
+        dtype = result_type([(o.dtype, 2 if o.ndim else 1) for o in operands])
+        operands = tuple(o if o.dtype == dtype else F.cast(o, dtype) for o in operands)
     return F.einsum(*operands, equation=equation)
 
 

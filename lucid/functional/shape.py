@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..autograd.impl import describe
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named, normalize_dim, normalize_dims
@@ -28,7 +29,8 @@ def sizes(values: tuple[Any, ...], name: str) -> tuple[int, ...]:
     try:
         return tuple(n if type(n) is int else n.__index__() for n in values)
     except (AttributeError, TypeError):
-        raise DtypeError(f"{name}: expected integers, or one sequence of them, got {values!r}") from None
+        given = describe(values)
+        raise DtypeError(f"{name}: expected integers, or one sequence of them, got {given}") from None
 
 
 def tensor_method(name: str) -> Callable[[_Function], _Function]:
