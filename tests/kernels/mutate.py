@@ -149,10 +149,10 @@ def activations(file: str, text: str, line: int) -> tuple[str, ...]:
     starts = {
         m[1]: n for n, t in enumerate(lines, 1) if (m := re.match(r"(?:DEVICE accum_t|#define) (\w+)", t))
     }
-    owner = max((n, name) for name, n in starts.items() if n <= line)[1]
+    owner = max(((n, name) for name, n in starts.items() if n <= line), default=(0, ""))[1]
     ends = sorted([*starts.values(), len(lines) + 1])
     bodies = {name: lines[n - 1 : ends[ends.index(n) + 1] - 1] for name, n in starts.items()}
-    reached = {owner}
+    reached = {owner} & set(bodies)
     for _ in starts:  # as deep as functions call each other
         reached |= {
             name for name, body in bodies.items() if reached & set(re.findall(r"\w+", " ".join(body)))

@@ -50,6 +50,13 @@ def pointwise(sim, dtype, odd):
             close(calls.activation(here, name, x, 0.1), formulas.VALUES[name](f8(x), 0.1), f"{name} {n}")
 
 
+def far_sigmoid(sim, dtype, odd):
+    """Sigmoids far below 1 keep their digits."""
+    values, digits = ((-40, -200, -700), 1e-13) if dtype == "float64" else ((-5, -7, -9), 1e-2)
+    x = device(np.array(values, as_dtype(dtype)), odd)
+    np.testing.assert_allclose(f8(calls.activation(sim, "sigmoid", x, 0.1)), 1 / (1 + np.exp(-f8(x))), digits)
+
+
 def dropout(sim, dtype, odd):
     # Blocks of the stream whose number has a high half, is about to get one, and starts again at 0.
     for n, first, skip in zip(_LENGTHS, (3 << 32, (3 << 32) - 2, (1 << 64) - 1), (0, 1, 7), strict=True):
@@ -448,19 +455,19 @@ def pools_of_infinities(sim, dtype, odd):
     _pool(sim, x, (6, 4, 4), (3, 2, 2), (2, 1, 1), (0, 0, 0), (1, 1, 1), False)
 
 
-ALL = (pointwise, dropout, dropout_edges, columns, softmax, softmax_columns, cross_entropy)
+ALL = (pointwise, far_sigmoid, dropout, dropout_edges, columns, softmax, softmax_columns, cross_entropy)
 ALL += (cross_entropy_targets, norms, batch_norm, batch_norm_of_single_ones, segments, windows)
 ALL += (norm_weight_in_ranges, pools_of_infinities, optimizers, optimizers_far, gradients)
 # What runs each file: its mutants are judged by these.
 FILES = {
-    "activations.cuh": (pointwise, columns),
+    "activations.cuh": (pointwise, far_sigmoid, columns),
     "batch_norm.cu": (batch_norm, batch_norm_of_single_ones),
     "bias_grad.cu": (columns, norms),
     "columns.cu": (windows,),
     "cross_entropy.cu": (cross_entropy, cross_entropy_targets),
     "dropout.cu": (dropout, dropout_edges),
     "gradients.cu": (gradients,),
-    "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
+    "lucid.cuh": (pointwise, softmax, norms, dropout, columns, optimizers_far),
     "norm.cu": (norms, norm_weight_in_ranges),
     "optimizer.cu": (optimizers, optimizers_far),
     "pointwise.cu": (pointwise,),

@@ -80,20 +80,21 @@ def optimizers(sim, dtype, odd):
 
 
 def optimizers_far(sim, dtype, odd):
-    """Step numbers beyond 2^31, and tensors of which one array alone lies at an odd address."""
+    """Step numbers beyond 2^31, and tensors of which one array alone lies at an odd address, or none."""
     wide = accumulator(as_dtype(dtype))
+    some = np.linspace(0.5, 2.0, 70).astype(wide)
     for name in ("sgd", "adam_amsgrad"):
         n = 2 + STATES[name]
-        at = [[odd ^ (i == j) for j in range(n)] for i in range(n)]  # parameter, gradient, states
-        params = [normal(70, dtype, i, at[i][0]) for i in range(n)]
-        grads = [normal(70, dtype, 10 + i, at[i][1]) for i in range(n)]
-        state = [[device(np.ones(70, wide), at[i][2 + j]) for i in range(n)] for j in range(n - 2)]
+        at = [[odd ^ (i == j) for j in range(n)] for i in range(n + 1)]  # parameter, gradient, states
+        params = [normal(70, dtype, i, at[i][0]) for i in range(n + 1)]
+        grads = [normal(70, dtype, 10 + i, at[i][1]) for i in range(n + 1)]
+        state = [[device(some, at[i][2 + j]) for i in range(n + 1)] for j in range(n - 2)]
         steps = [counts(sim, 70, 1 << 31) for _ in params]
         kept = [*params, *steps, *sum(state, [])]
         sim.memory = kept
-        step = MultiTensor(sim, name, params, state, steps, [0] * n)
+        step = MultiTensor(sim, name, params, state, steps, [0] * (n + 1))
         sim.memory = [*kept, *sim.memory[len(kept) :], *grads]
-        before = [[v[i].copy() for v in (params, *state)] for i in range(n)]
+        before = [[v[i].copy() for v in (params, *state)] for i in range(n + 1)]
         line = _STEPS[name][0]
         step(grads, [(sgd_numbers if name == "sgd" else adam_numbers)(0.1, **line)])
         for i, g in enumerate(grads):

@@ -222,6 +222,9 @@ def test_sums_by_index():
     index[-1] = 7
     spatial.index_add_atomic(sim, src, index, total)
     close(total[7], f8(src[-1]), "index_add_atomic")
+    total, index, few = sparse((MOST + 8, 1), wide), np.full(5, MOST + 7), normal((5, 1), DTYPE, 3)
+    spatial.index_add_atomic(sim, few, device(index), total)
+    close(total[-1], f8(few).sum(0), "index_add_atomic to a row beyond 2^32")
     n = MOST + 256
     src, order, ordered = ending((n, 1), 256, 3), sparse((n,), np.int64), sparse((n,), np.int64)
     order[-256:] = np.arange(n - 256, n)

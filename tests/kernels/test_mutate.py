@@ -161,6 +161,7 @@ def test_activations_that_a_line_can_touch():
     assert mutate.activations("activations.cuh", text, line["gelu_value"]) == ("gelu",)
     assert mutate.activations("activations.cuh", text, line["silu_slope"] + 2) == ("silu",)
     assert mutate.activations("activations.cuh", text, line["logistic"] + 2) == ("sigmoid", "silu")
+    assert mutate.activations("activations.cuh", text, 1) == ()  # before all of them: whatever there is
     cubic = text.split("#define CUBIC")[0].count("\n") + 1
     assert mutate.activations("activations.cuh", text, cubic) == ("gelu_tanh",)
 

@@ -173,6 +173,13 @@ KERNEL words(u32* out, u64 block, u64 seed, int n) {
     out[4 * i] = w.x; out[4 * i + 1] = w.y; out[4 * i + 2] = w.z; out[4 * i + 3] = w.w;
   }
 }
+KERNEL picked(u32* out, const u64* state, u64 skip, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    out[i] = word_of(state, skip, i, 0);
+    out[n + i] = word_of(state, skip, i / PACK * PACK, i % PACK);
+    out[2 * n + i] = word_of(state, skip, (5ll << 34) + i, 0);
+  }
+}
 """
 
 
@@ -221,6 +228,12 @@ def test_philox_is_the_generators_stream():
     for block, seed in ((0, 0), (3, 1), ((1 << 33) + 5, (9 << 50) + 77), ((1 << 32) - 40, 2**64 - 1)):
         m.launch("words", 1, 64, (out, np.uint64(block), np.uint64(seed), np.int32(100)))
         np.testing.assert_array_equal(out, philox_words(np, seed, block, 100))
+    state = device(np.array([7, 1 << 33], np.uint64))
+    words, far = (philox_words(np, 7, (1 << 33) + 5 + skip, 25) for skip in (0, 5 << 32))
+    for dtype in ("float32", "bfloat16"):
+        picked = aligned(300, np.uint32)
+        _probe(dtype).launch("picked", 1, 64, (picked, state, np.uint64(5), np.int32(100)))
+        np.testing.assert_array_equal(picked, np.concatenate([words, words, far]))
     m.launch("words", 1, 64, (out, np.uint64(0), np.uint64(0), np.int32(100)))
     assert [hex(w) for w in out[:4]] == [
         "0x6627e8d5",
