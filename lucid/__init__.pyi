@@ -33,6 +33,7 @@ from .tensor import Tensor as Tensor
 from .tensor import is_tensor as is_tensor
 from .tensor import tensor as tensor
 from . import fusion as fusion
+from .fusion import fuse as fuse
 from . import accelerator as accelerator
 from . import amp as amp
 from . import array_api as array_api

@@ -153,6 +153,9 @@ def checkpoint(
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
+    context_fn: Callable[[], tuple[Any, Any]] | None = None,
+    determinism_check: str = "default",
+    debug: bool = False,
     **kwargs: Any,
 ) -> Any:
     """function(*args, **kwargs), whose inner values are not kept but computed again in the backward pass.
@@ -161,7 +164,9 @@ def checkpoint(
     generators is restored for the second run (unless preserve_rng_state is False), so dropout masks are the
     same; so is autocast. The function must do the same both times; what it changes (batch norm's running
     statistics) is changed twice. use_reentrant is accepted for PyTorch's sake: there is one way here, with
-    the abilities of PyTorch's use_reentrant=False.
+    the abilities of PyTorch's use_reentrant=False. context_fn: gives two context managers, for the first
+    and for the second run. determinism_check and debug are accepted: the operations of the second run are
+    always compared.
 
     Raises SavedValueError in backward when an argument was changed in place since, GradError when the second
     run differs.
@@ -179,7 +184,12 @@ def checkpoint(
 
     tensors = _tensors((args, kwargs))
     random = fork_default_generators(tensors) if preserve_rng_state else None
-    segment = Segment(lambda: function(*args, **kwargs), random, tensors)
+    if context_fn is not None:
+        first, second = context_fn()
+        again, function = _within(second, function), _within(first, function)
+    else:
+        again = function
+    segment = Segment(lambda: again(*args, **kwargs), random, tensors)
     start = next_sequence_nr()
     # Hooks on saved values would pack what is given up here.
     before = mode.interceptors
@@ -190,6 +200,14 @@ def checkpoint(
         mode.interceptors = before
     segment.release(_nodes(_tensors(out), start))
     return out
+
+
+def _within(context: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with context:
+            return function(*args, **kwargs)
+
+    return run
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -150,15 +150,26 @@ def _unwrap(node: Node, old: Any, new: Any, create: bool) -> Any:
     return new if create else new.storage.array
 
 
+def _run(node: Node, hook: Callable[..., Any], *args: Any) -> Any:
+    """What a hook returns; its error, as it is, gets a note that names the node: also where that is the head
+    of a fused group, whose parts do not run one by one.
+    """
+    try:
+        return hook(*args)
+    except Exception as error:
+        error.add_note(f"raised by a hook of {node.name()} ({getattr(hook, '__qualname__', hook)})")
+        raise
+
+
 def _call(node: Node, hook: Callable[..., Any], g: Any, backend: Any, create: bool) -> Any:
-    new = hook(_wrap(g, backend, create))
+    new = _run(node, hook, _wrap(g, backend, create))
     return g if new is None else _unwrap(node, g, new, create)
 
 
 def _call_tuple(node: Node, hook: Callable[..., Any], g: Any, backend: Any, create: bool) -> Any:
     several = isinstance(g, (list, tuple))
     parts = list(g) if several else [g]
-    new = hook(tuple(_wrap(p, backend, create) for p in parts))
+    new = _run(node, hook, tuple(_wrap(p, backend, create) for p in parts))
     if new is not None:
         new = new if isinstance(new, (list, tuple)) else (new,)
         if len(new) != len(parts):
@@ -174,7 +185,7 @@ def run_post(node: Node, grads: Any, g: Any, backend: Any, create: bool) -> Any:
     outputs = tuple(_wrap(p, backend, create) for p in (g if isinstance(g, (list, tuple)) else (g,)))
     grads = list(grads or ())
     for hook in list(node.hooks.post.values()):
-        new = hook(tuple(_wrap(p, backend, create) for p in grads), outputs)
+        new = _run(node, hook, tuple(_wrap(p, backend, create) for p in grads), outputs)
         if new is not None:
             new = new if isinstance(new, (list, tuple)) else (new,)
             if len(new) != len(grads):

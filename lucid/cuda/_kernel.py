@@ -14,6 +14,9 @@ from ..ops.registry import OPS, Op, Sample
 from ..storage.backend import Backend
 from ._signature import C_NAMES, Parameter, number, parameters_of
 
+# Bytes of dynamic shared memory that a kernel may take without asking (CUDA C++ programming guide).
+_SHARED = 48 << 10
+
 Named = Callable[..., Any]
 
 
@@ -206,13 +209,23 @@ class Kernel:
         first = outputs[self.op.outputs[0]]
         grid = self._grid(values, first)
         if all(grid):
-            self._function(xp, scalar)(
-                grid,
-                how["block"],
-                tuple(arguments[p.name] for p in self.parameters),
-                shared_mem=int(how["shared_mem"](values)),
-            )
+            function, shared = self._function(xp, scalar), int(how["shared_mem"](values))
+            if shared > _SHARED and function.max_dynamic_shared_size_bytes < shared:
+                self._allow(xp, function, shared)
+            values_ = tuple(arguments[p.name] for p in self.parameters)
+            function(grid, how["block"], values_, shared_mem=shared)
         return tuple(outputs.values()) if len(outputs) > 1 else first
+
+    def _allow(self, xp: Any, function: Any, shared: int) -> None:
+        """Nothing; the kernel may take so much dynamic shared memory: CUDA wants to be asked beyond 48 KiB.
+        """
+        most = xp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"] - function.shared_size_bytes
+        if shared > most:
+            raise KernelError(
+                f"kernel {self.name}: asks for {shared} bytes of dynamic shared memory per block, the device "
+                f"has {most}; lower shared_mem"
+            )
+        function.max_dynamic_shared_size_bytes = shared
 
     def _scalar_dtype(self, values: dict[str, Any]) -> Any:
         for p in self.parameters:

@@ -8,6 +8,7 @@ from ..autograd.record import RECORDED as F
 from ..errors import IndexRangeError, ShapeError
 from ..ops.bounds import tally
 from ..ops.embedding import check_indices
+from ..ops.reduce import wide
 from ..tensor import Tensor, _wrap
 from .registry import on_its_device, public
 
@@ -16,11 +17,11 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
     # Rows in use whose norm exceeds max_norm are scaled down to it, in place and outside the graph.
     xp, storage = weight.storage.backend.xp, weight.storage
     rows = xp.unique(indices)
-    used = storage.array[rows]
+    used = wide(storage.array[rows])
     norm = (abs(used) ** norm_type).sum(1, keepdims=True) ** (1.0 / norm_type)
     # 1e-7 keeps the quotient finite, as in PyTorch.
     storage.array[rows] = xp.where(norm > max_norm, used * (max_norm / (norm + 1e-7)),
-                                   used).astype(used.dtype)
+                                   used).astype(storage.array.dtype)
     storage.version += 1
 
 

@@ -45,7 +45,8 @@ class Body:
     shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace.
     results: an expression per output, a number, or None for no gradient. outs: the shape to which each output
     is summed, None for the region's own. gradient: the input that is handed on where an output equals it.
-    dtype: of every floating array.
+    dtype: of every floating array. name: what a kernel of it is called in messages. alone: a sweep takes one
+    thread.
     """
 
     __slots__ = (
@@ -59,6 +60,8 @@ class Body:
         "repeat",
         "gradient",
         "program",
+        "name",
+        "alone",
     )
 
     def __init__(
@@ -75,6 +78,7 @@ class Body:
         self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
         self.program: Program | None = None
+        self.name, self.alone = "run", False
         self.kinds: list[Any] = [kind_beside(v, shape) for v in inputs]
         self.repeat = {
             i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT
@@ -131,7 +135,7 @@ def body_of(program: Program, g: Any, device: str) -> Body:
     inputs = [g[(slice(0, 1),) * g.ndim] if uniform else g, *program.values]
     trace, results = _traced(program, device, g.dtype, ())
     body = Body(trace, program.shape, inputs, list(results), list(program.outs), g.dtype)
-    body.program = program
+    body.program, body.name = program, program.name
     return body
 
 

@@ -306,7 +306,7 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     pack = 1 if scalar else 16 // dtype.itemsize
     threads = row_threads(cols)
     defines = ((f"LUCID_THREADS={threads}",) if kernel.rows else ()) + (("LUCID_SCALAR",) if scalar else ())
-    function = _compiled(F.backend, kernel.source, dtype.name, defines)
+    function = _compiled(F.backend, kernel.source, dtype.name, defines, body.name)
     found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
     wide = accumulator(dtype)
     triples = (triple for i in sorted(body.repeat) for triple in body.repeat[i])
@@ -341,7 +341,7 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     return [found[i] if shape is None else shaped(found[i], shape) for i, shape in enumerate(shapes)]
 
 
-def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...]) -> Any:
+def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...], name: str) -> Any:
     key = (backend.device, source, dtype, defines)
     if key in _failed:
         raise loader.Unavailable("a fused kernel that did not compile before")
@@ -349,7 +349,11 @@ def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...]) -
     if found is None:
         try:
             found = _functions[key] = loader.from_source(
-                backend, f'#line 1 "fused.cu"\n{source}', "fused", loader.options(dtype, defines), "fused run"
+                backend,
+                f'#line 1 "fused.cu"\n{source}',
+                "fused",
+                loader.options(dtype, defines),
+                f"fused {name}",
             )
         except KernelError as error:
             _failed.add(key)

@@ -70,20 +70,20 @@ def broadcast_shape(n: FuncOp) -> Shape | None:
 
 
 def target_shape(n: FuncOp, k: int) -> Shape | None:
-    """The shape of the input that edge `k` of a node belongs to, where something was
-    broadcast; None: the node's own shape.
+    """The shape of the input that edge `k` of a node belongs to, where it was broadcast;
+    None: the node's own shape.
     """
     if not n.plan.op.broadcast or n.shapes is None:
         return None
-    return n.shapes[n.plan.op.tensors.index(n.plan.targets[k])]
+    shape = n.shapes[n.plan.op.tensors.index(n.plan.targets[k])]
+    return None if shape == broadcast_shape(n) else shape
 
 
 def may_pass(n: FuncOp, k: int) -> bool:
     """Whether the gradient on edge `k` has the node's own shape, so that the node
     behind it may join the region.
     """
-    shape = target_shape(n, k)
-    return shape is None or shape == broadcast_shape(n)
+    return target_shape(n, k) is None
 
 
 def kind_of(shape: Shape, region: Shape) -> str | None:
@@ -187,17 +187,20 @@ _PLAIN = (int, float, str, bool, type(None), tuple)
 
 
 class Program:
-    """What a region computes, independent of the device that runs it.
+    """What a region computes, independent of the device that runs it. name: the region's.
 
     values: the saved arrays, each once. kinds: how each lies. outs: shapes of the outputs, None for the
     region's own. key: the same for programs whose formulas are the same, whatever their arrays; None where
     that cannot be told. skips: where draws start in their streams. steps(): one per node.
     """
 
-    __slots__ = ("values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output")
+    __slots__ = (
+        "name", "values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output",
+    )  # fmt: skip
 
     def __init__(self, region: Region, shape: Shape, device: str) -> None:
         self.shape, self.device, self._row_output = shape, device, False
+        self.name = region.name
         self.values: list[Any] = []
         self.skips: list[int] = []
         self._parts: list[tuple[FuncOp, Recipe, tuple[Any, ...], tuple[int, ...], list[Any]]] = []
@@ -231,8 +234,7 @@ class Program:
             key.append((recipe, *taken, *goals, repr(static) if _plain(static) else None))
         self.key: Any = None if any(part[-1] is None for part in key) else tuple(key)
         self.kinds = [kind_beside(v, shape) for v in self.values]
-        targets = (target_shape(n, k) for n, k, _ in region.outputs)
-        self.outs = [None if target == shape else target for target in targets]
+        self.outs = [target_shape(n, k) for n, k, _ in region.outputs]
 
     def _static(self, n: FuncOp) -> tuple[Any, ...]:
         """A node's static arguments; the place of a draw in its stream, another in each pass, by number."""

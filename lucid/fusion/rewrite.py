@@ -9,7 +9,7 @@ from typing import Any
 from ..autograd.node import FuncOp, Node
 from .groups import ChainGroup, Group, RunGroup
 from .guards import edge_refusal, refusal
-from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, RUN_SIZE, TAILS, Pattern
+from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, RUN_SIZE, TAILS, Pattern, sizes
 from .region import Region, broadcast_shape
 from .stats import count_pass, enabled
 
@@ -33,7 +33,6 @@ def find_groups(order: Sequence[Node], roots: Sequence[Node], wanted: Any) -> di
 
 def _any_large(order: Sequence[Node]) -> bool:
     # ~50 ns a node: all that the pass costs on a graph of small tensors (bench_fusion: pass).
-    least: dict[str, dict[str, int]] = {}
     for n in order:
         if n.__class__ is FuncOp:
             saved = n.saved
@@ -41,21 +40,9 @@ def _any_large(order: Sequence[Node]) -> bool:
                 a = saved[0].array
                 if a is not None and a.size >= MIN_SIZE:
                     device = n.F.backend.name
-                    if device not in least:
-                        least[device] = _sizes(device)
-                    if a.size >= least[device].get(n.plan.op.name, RUN_SIZE[device]):
+                    if a.size >= sizes(device).get(n.plan.op.name, RUN_SIZE[device]):
                         return True
     return False
-
-
-def _sizes(device: str) -> dict[str, int]:
-    """Op -> the size from which a run or a row with it may pay, for the ops in rows."""
-    least: dict[str, int] = {}
-    for p in PATTERNS:
-        if device in p.devices:
-            for name in p.chain:
-                least[name] = min(least.get(name, RUN_SIZE[device]), p.least(device))
-    return least
 
 
 def consumers_of(order: Sequence[Node], roots: Sequence[Node]) -> dict[Node, int]:

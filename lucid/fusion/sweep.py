@@ -15,9 +15,9 @@ from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
 # Bytes of a float array per block. A thread that finishes an operation waits for the interpreter lock where
-# the other holds it, some 50 us; long operations meet seldom: the slope of GELU on 16.7M float32, 48 ms on
-# one thread, takes 58 ms on two in blocks of 256 KB, 35 in 512 KB, 29 in 1 MB, 26 in 2 MB, 28 in 4 MB
-# (bench_fusion: blocks). One thread takes the same time from 256 KB to 2 MB within 5 %.
+# the other holds it, some 50 us; long operations meet seldom: bias + gelu on 16.7M float32 takes 38 ms on two
+# threads in blocks of 256 KB, 30 in 512 KB, 28 in 1 MB, 30 in 2 MB (bench_fusion: blocks). One thread takes
+# the same time from 256 KB to 2 MB within 5 %.
 BLOCK = 1 << 20
 # Elements from which a second thread pays: waking it and waiting for it takes 100 us (bench_fusion: sweep).
 THREADED = 3 << 18
@@ -189,7 +189,8 @@ class Sweep:
             with np.errstate(all="ignore"):
                 partial = list(self._blocks(iter(blocks), step, n))
         else:
-            partial = shared(lambda starts: self._blocks(starts, step, n), blocks, self.body.size)
+            size = 0 if self.body.alone else self.body.size
+            partial = shared(lambda starts: self._blocks(starts, step, n), blocks, size)
         return [self._result(k, partial) for k in range(len(self.wanted))]
 
     def _blocks(self, starts: Iterator[int], step: int, n: int) -> Iterator[dict[int, Any]]:

@@ -375,11 +375,11 @@ def matrix_exp(xp, x):
     tensor([[1., 1.],
             [0., 1.]])
     """
+    if is_low(x.dtype):
+        return matrix_exp.forward(xp, x.astype("float32")).astype(x.dtype)
     check_matrix("matrix_exp", x)
     if not x.size:
         return x.copy()
-    if is_low(x.dtype):
-        return matrix_exp.forward(xp, x.astype("float32")).astype(x.dtype)
     norm = xp.abs(x).sum(-2).max(-1)
     times = xp.maximum(xp.ceil(xp.log2(xp.maximum(norm, 1e-300) / _THETA_13)), 0.0)
     x = x / (2.0**times)[..., None, None].astype(x.real.dtype)

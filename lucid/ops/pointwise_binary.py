@@ -39,9 +39,9 @@ floor_divide.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g)
 def div_trunc(xp, x, y):
     """x / y without its fraction, towards 0, in the promoted dtype. Its derivative is 0."""
     no_zeros("div", xp, x, y)
-    q = xp.floor_divide(x, y)
-    if not is_integral(q):
+    if not is_integral(x):
         return xp.trunc(xp.true_divide(x, y))
+    q = xp.floor_divide(x, y)
     # C's integer division: one more than the floor where the quotient is negative and not exact.
     return q + ((q < 0) & (q * y != x)).astype(q.dtype)
 

@@ -173,7 +173,7 @@ def open_backend(device: Device) -> CupyBackend:
     if not count:
         raise DeviceError(f"device {device}: {_why_no_device(_NoDevice())}")
     index = int(cp.cuda.runtime.getDevice()) if device.index is None else device.index
-    if index >= count:
+    if not 0 <= index < count:
         raise DeviceError(
             f"device {device}: index out of range, there "
             f"{'is 1 CUDA device' if count == 1 else f'are {count} CUDA devices'} "

@@ -134,3 +134,52 @@ def what_allocators_and_copies_refuse(cp: Any) -> Any:
     with cp.cuda.using_allocator(allocator):
         found = raised(lambda: cp.cuda.set_allocator(allocator))
     return [found, raised(lambda: cp.zeros((3, 2))[:, :1].set(np.zeros((3, 1))))]
+
+
+# ---- 16-bit floats, shared memory, spectra ----
+
+
+@expect(["float64", "bfloat16", "float16", "float32"])
+def dtypes_of_means_and_variances(cp: Any) -> Any:
+    low, half = cp.ones((2, 3), ml_dtypes.bfloat16), cp.ones((2, 3), "float16")
+    found = (low.var(1), low.mean(1), half.mean(1), half.astype("float32").var(1))
+    return [r.dtype.name for r in found]
+
+
+_TURNED = (
+    'extern "C" __global__ void turned(float* x, int n) { extern __shared__ float tile[]; '
+    "for (int i = threadIdx.x; i < n; i += blockDim.x) tile[n - 1 - i] = x[i]; __syncthreads(); "
+    "for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = tile[i]; }"
+)
+
+
+@expect(["CUDADriverError", True, 0.0])
+def shared_memory_beyond_48_kib_is_asked_for(cp: Any) -> Any:
+    kernel = cp.RawModule(code=_TURNED, options=("-std=c++17",)).get_function("turned")
+    n = 16 << 10
+    x = cp.arange(n, dtype="float32")
+    refused = raised(lambda: kernel((1,), (64,), (x, np.int32(n)), shared_mem=4 * n))
+    kernel.max_dynamic_shared_size_bytes = 4 * n
+    kernel((1,), (64,), (x, np.int32(n)), shared_mem=4 * n)
+    most = cp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+    return [refused, 4 * n <= most, float(x[n - 1])]
+
+
+@expect([True, True], ON_GPU)
+def half_spectra_ignore_imaginary_ends(cp: Any) -> Any:
+    # NumPy's irfft does not read the imaginary part of the first and, for an even size, the last frequency.
+    x = cp.asarray(np.array([1.0 + 2.0j, 3.0 - 1.0j, 2.0 + 5.0j]))
+    real = x.copy()
+    real[0], real[2] = real[0].real, real[2].real
+    same = [bool(cp.allclose(cp.fft.irfft(x, n), cp.fft.irfft(real, n))) for n in (4,)]
+    odd = x.copy()
+    odd[0] = odd[0].real
+    return [*same, bool(cp.allclose(cp.fft.irfft(x, 5), cp.fft.irfft(odd, 5)))]
+
+
+@expect([2052.0, 2052.0], ON_GPU)
+def sums_of_halves_named_float32(cp: Any) -> Any:
+    # 2048 + 1 is 2048 in float16: a sum in 16 bits may lose the ones. lucid always names the dtype.
+    x = cp.ones(5, "float16")
+    x[0] = 2048
+    return [float(x.sum(dtype="float32")), float(x.reshape(1, 5).sum(1, dtype="float32")[0])]

@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
 import lucid
@@ -341,3 +342,25 @@ def test_inside_fused_and_unfused_graphs():
         with lucid.fusion.enabled(enabled):
             results.append(both(lambda x, w: (x @ w).sigmoid().exp() * 0.1 + x.tanh(), x, w)[1])
     assert lucid.tensor(results[0]).allclose(lucid.tensor(results[1]), rtol=1e-12)
+
+
+def test_contexts_of_the_two_runs(device):
+    entered = []
+
+    class Note:
+        def __init__(self, name):
+            self.name = name
+
+        def __enter__(self):
+            entered.append(self.name)
+
+        def __exit__(self, *_):
+            entered.append(f"/{self.name}")
+
+    x = lucid.ones(2, device=device, requires_grad=True)
+    y = checkpoint(lambda v: v.exp().sin(), x, use_reentrant=False, determinism_check="none", debug=False,
+                   context_fn=lambda: (Note("first"), Note("second")))
+    assert entered == ["first", "/first"]
+    y.sum().backward()
+    assert entered == ["first", "/first", "second", "/second"]
+    np.testing.assert_allclose(x.grad.numpy(force=True), np.e * np.cos(np.e), rtol=1e-6)

@@ -277,3 +277,13 @@ def test_scipy_functions(cuda):
     x = lucid.tensor([0.5, 1.0], device=cuda)
     np.testing.assert_allclose(lucid.erf(x).cpu().numpy(), [0.5204998778, 0.8427007929], rtol=1e-6)
     assert backend_of(cuda).scipy("special").__name__ == "cupyx.scipy.special"
+
+
+def test_pinned_memory_may_be_written_to_once_a_copy_has_returned(cuda):
+    x = lucid.arange(4, dtype=lucid.float32).pin_memory()
+    y = x.to(cuda)
+    x.zero_()
+    z = lucid.as_tensor(x.numpy(), device=cuda)
+    x.fill_(7.0)
+    lucid.cuda.synchronize()  # the stand-in tells here of memory that changed under a copy
+    assert y.tolist() == [0.0, 1.0, 2.0, 3.0] and z.tolist() == [0.0] * 4

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lucid
@@ -146,6 +147,11 @@ def test_a_gpu_too_old_for_nvrtc(module, monkeypatch):
     assert module.open_backend(Device("cuda", 0)).index == 0
 
 
+def test_a_negative_index(module):
+    with pytest.raises(DeviceError, match=r"device cuda:-7: index out of range, there (is|are) \d+ CUDA"):
+        module.open_backend(Device("cuda", -7))
+
+
 def test_index_out_of_range(module):
     with pytest.raises(
         DeviceError,
@@ -250,3 +256,34 @@ def test_a_fault_of_the_device_is_no_fault_of_the_arguments(module, cuda, monkey
     text = str(caught.value)
     assert text.startswith(f"tanh: CUDA reports {said}") and cure in text
     assert "do not fit together" not in text and "x: float32[3] cuda:0" in text
+
+
+def test_ops_run_by_their_formulas_where_no_kernel_compiles(module, cuda, monkeypatch):
+    """Where NVRTC refuses a kernel: a warning with its place, the same results."""
+    from lucid.kernel import launch, loader
+    from lucid.nn import functional as F
+    from lucid.ops import cuda_kernels
+
+    for owner, names in ((launch, ["_launchers"]), (cuda_kernels, ["_launch_on"])):
+        monkeypatch.setattr(owner, names[0], {})
+    for name in ("_modules", "_functions", "_failed"):
+        monkeypatch.setattr(loader, name, {})
+    source = loader.source
+    monkeypatch.setattr(loader, "source", lambda file: f"{source(file)}\n#error refused here\n")
+
+    def step(device):
+        lucid.manual_seed(0)
+        x = lucid.randn(6, 8).to(device).requires_grad_()
+        table = lucid.randn(5, 8).to(device).requires_grad_()
+        rows = F.embedding(lucid.tensor([0, 3, 3, 1, 0, 2], device=device), table)
+        h = F.layer_norm(F.gelu(x) + rows, (8,)).softmax(1) + F.max_pool1d(F.silu(x), 3, 1, 1)
+        lucid.manual_seed(1)
+        loss = F.cross_entropy(F.dropout(h, 0.5), lucid.tensor([0, 7, 1, 2, -100, 3], device=device))
+        loss.backward()
+        return [t.detach().cpu().numpy() for t in (loss, x.grad, table.grad)]
+
+    with pytest.warns(RuntimeWarning, match=r"does not compile: kernels/\w+\.cu.*Its op runs by its generic"):
+        got = step(cuda)
+    assert loader._failed and not loader._functions
+    for ours, exact in zip(got, step("cpu"), strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=1e-5, atol=1e-6)

@@ -357,3 +357,22 @@ def test_samples_reach_arrays():
     assert [c.arrays[0].shape for c in cases_of(difference(samples=(Sample(A((2,)), A((2,)), 1.0),)).op)] == [
         (2,)
     ]
+
+
+def test_more_than_48_kib_of_shared_memory_are_asked_for(needs_compiler, cuda):
+    source = r"""
+    extern "C" __global__ void turned(const float* x, float* out, int n) {
+      extern __shared__ float tile[];
+      for (int i = threadIdx.x; i < n; i += blockDim.x) tile[n - 1 - i] = x[i];
+      __syncthreads();
+      for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = tile[i];
+    }
+    """
+    turned = kernel(
+        source, sizes={"n": lambda x: x.size}, grid=lambda x: 1, block=64, shared_mem=lambda x: 4 * x.size
+    )
+    for n in (100, 16 << 10):
+        x = lucid.arange(n, device=cuda, dtype=lucid.float32)
+        assert lucid.equal(turned(x), x.flip(0))
+    with pytest.raises(KernelError, match=r"turned: asks for 400000 bytes.*device has \d+; lower shared_mem"):
+        turned(lucid.ones(100000, device=cuda))

@@ -298,8 +298,9 @@ def test_seeds_on_another_device():
 
 
 def test_accumulate_grad_names_both_devices():
-    x = lucid.ones(3, device=ONE, requires_grad=True)
+    x = lucid.ones(3, device=TWO, requires_grad=True)
     x.grad = lucid.ones(3, device=TWO)
+    x.data = lucid.ones(3, device=ONE)  # the gradient stays where it is
     text = r"accumulate_grad: the leaf is on cuda:0, its `\.grad` on cuda:1; move it with \.to\('cuda:0'\)"
     with pytest.raises(DeviceError, match=text):
         (x * 2).sum().backward()
@@ -317,8 +318,9 @@ def test_accumulate_grad_names_both_devices():
 
 
 def test_accumulate_grad_with_a_grad_on_the_cpu():
-    x = lucid.ones(3, device=ONE, requires_grad=True)
+    x = lucid.ones(3, requires_grad=True)
     x.grad = lucid.ones(3)
+    x.data = lucid.ones(3, device=ONE)
     with pytest.raises(DeviceError, match=r"the leaf is on cuda:0, its `\.grad` on cpu"):
         (x * 2).sum().backward()
 

@@ -19,7 +19,10 @@ def small(monkeypatch):
     for p in patterns.PATTERNS:
         monkeypatch.setitem(p.__dict__, "min_size", 1)
     monkeypatch.setattr(rewrite, "MIN_SIZE", 1)
+    patterns.sizes.cache_clear()
     fusion.reset_stats()
+    yield
+    patterns.sizes.cache_clear()
 
 
 @pytest.fixture

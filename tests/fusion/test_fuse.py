@@ -92,6 +92,10 @@ def test_tensors_of_one_element(device, name, shapes):
     same(FUNCTIONS[name][0], [arr(*s) for s in shapes], device)
 
 
+def test_it_stands_in_the_main_namespace():
+    assert lucid.fuse is fusion.fuse
+
+
 def test_empty(device):
     same(lambda x: (x * 2.0).exp(), [np.zeros((0, 3))], device, fused=False)
 

@@ -4,6 +4,8 @@ passes see the graph as recorded.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from lucid.autograd import Engine
 from lucid.autograd.engine import _collect
 from lucid.autograd.record import RECORDED as F
 from lucid.errors import LucidError, SavedValueError
-from lucid.fusion import guards, patterns, rewrite
+from lucid.fusion import body, cuda, guards, patterns, rewrite
 from lucid.fusion.patterns import PATTERNS, Pattern, check
 from lucid.fusion.region import Program
 from lucid.ops.registry import OPS, RawNamespace
@@ -300,6 +302,44 @@ def test_errors_inside_a_group_name_its_parts(device, monkeypatch):
         c.sum().backward()
 
 
+def test_errors_of_hooks_name_the_part(device):
+    x, a, b, c = graph(device)
+    c.register_hook(lambda g: {}["nothing"])  # on the head: the group would run next
+    with pytest.raises(KeyError) as error:
+        c.sum().backward()
+    assert "raised by a hook of MulBackward" in error.value.__notes__[0]
+    x, a, b, c = graph(device)
+    b.register_hook(lambda g: 1 // 0)  # inside: the node is not absorbed
+    with pytest.raises(ZeroDivisionError) as error:
+        c.sum().backward()
+    assert "raised by a hook of TanhBackward" in error.value.__notes__[0]
+
+
+def test_a_kernel_that_does_not_compile_is_named_once_and_its_parts_run(device, monkeypatch):
+    if device != "cuda":
+        pytest.skip("a kernel")
+    monkeypatch.setattr(cuda, "PRELUDE", cuda.PRELUDE + "this is no CUDA;\n")
+    monkeypatch.setattr(cuda, "_functions", {})
+    monkeypatch.setattr(cuda, "_failed", set())
+    body._traces.clear()
+    fell_back = []
+    for time in (1, 2):
+        x, a, b, c = graph(device)
+        fusion.reset_stats()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            c.sum().backward()
+        told = [str(w.message) for w in caught]
+        assert len(told) == (time == 1) and all(
+            "fused mul+tanh+mul" in t and "Its parts run one by one" in t for t in told
+        ), told
+        t = host(b)
+        np.testing.assert_allclose(host(x.grad), 2 * t * (1 - t * t) * 2.0)
+        fell_back += list(fusion.stats().fell_back)
+    assert len(fell_back) == 2 and not fusion.stats().fused
+    body._traces.clear()
+
+
 def members(root):
     return {n for g in groups_of(root).values() for n in g.parts}
 
@@ -416,6 +456,7 @@ def test_a_graph_is_left_alone_below_the_sizes_of_its_ops(device, monkeypatch):
         monkeypatch.setitem(p.__dict__, "min_size", 1 << 40)
     rows = [p for p in PATTERNS if p.name == "log_softmax_nll"]
     monkeypatch.setitem(rows[0].__dict__, "min_size", 20)
+    patterns.sizes.cache_clear()
 
     def passes(f, *shape):
         fusion.reset_stats()

@@ -10,6 +10,7 @@ import pytest
 import lucid
 from lucid import fusion
 from lucid.autograd.record import RECORDED as F
+from lucid.fusion import sweep
 from lucid.fusion.patterns import ACTIVATIONS, PATTERNS, RUNS
 from tests.fusion.helpers import DTYPES, LF, RNG, arr, counts, few, gradients, launches, same
 
@@ -114,6 +115,25 @@ def test_linear_activation(device, name, shape, dtype):
         expect,
         0.3 if dtype == "bfloat16" else 6e-2 if dtype == "float16" else None,
     )
+
+
+@pytest.mark.parametrize("features", [8, 400])
+def test_a_sweep_before_large_products_takes_one_thread(features, monkeypatch):
+    seen = []
+    shared = sweep.shared
+
+    def noted(f, starts, size):
+        seen.append(size)
+        return shared(f, starts, size)
+
+    monkeypatch.setattr(sweep, "shared", noted)
+    same(
+        lambda x, w, b: LF.relu(LF.linear(x, w, b)),
+        [arr(6, features), arr(5, features), arr(5)],
+        "cpu",
+        expect="linear_relu",
+    )
+    assert seen == [30 if features < 256 else 0]
 
 
 def test_linear_without_bias(device):
@@ -260,6 +280,15 @@ def test_a_waiting_gradient_joins_the_run(device):
     same(hooked, [arr(6, 6), arr(6, 6)], device, expect="mul+tanh+mul")
     assert len(seen) == 2
     np.testing.assert_allclose(*seen, rtol=1e-9)
+
+
+def test_two_ways_to_one_receiver_join_once(device):
+    # One through a product with a number, whose operands differ in shape, one through exp.
+    def f(x, w):
+        y = x + 0.0
+        return LF.sigmoid(y * 2.0 + y.exp()) * 3.0 + LF.linear(y, w)
+
+    same(f, [arr(6, 6), arr(6, 6)], device, expect="mul+sigmoid+add+exp+mul")
 
 
 def test_a_waiting_gradient_is_not_lost_when_a_run_falls_back(device, monkeypatch):

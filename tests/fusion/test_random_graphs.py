@@ -80,7 +80,7 @@ def run(steps, marks, fused, passes, device):
 
 
 @settings(
-    max_examples=150,
+    max_examples=1200,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     derandomize=True,
@@ -101,7 +101,7 @@ def test_fused_equals_unfused(steps, marks, passes):
 
 
 @settings(
-    max_examples=25,
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     derandomize=True,

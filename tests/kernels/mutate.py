@@ -41,7 +41,7 @@ from lucid.testing import cusim
 from lucid.testing.cusim import compiler
 from lucid.testing.cusim import module as cusim_module
 from lucid.testing.cusim.mutants import Mutant, mutants
-from tests.kernels import formulas, scenarios, sim, test_large, test_pointwise
+from tests.kernels import formulas, scenarios, scenarios_tensors, sim, test_large, test_pointwise
 from tests.kernels.sim import Sim
 
 KILLED = ("compiler", "values", "checked", "timeout")
@@ -91,7 +91,12 @@ def _large(file: str) -> list[Trial]:
         "optimizer.cu": [
             lambda n=n, o=o: t.test_optimisers(n, o) for n in ("sgd_momentum", "adam_amsgrad") for o in (0, 1)
         ],
-        "windows.cuh": [t.test_windows, t.test_columns, t.test_planes_of_more_than_2_31_cells],
+        "windows.cuh": [
+            t.test_windows,
+            t.test_columns,
+            t.test_planes_of_one_cell,
+            t.test_planes_of_more_than_2_31_cells,
+        ],
         "gradients.cu": [lambda o=o: t.test_gradients(o) for o in (0, 1)],
         "softmax_columns.cu": [
             lambda: t.test_columns_of_softmax(65535, 9, 8192),
@@ -254,7 +259,8 @@ class Workshop:
 
 
 # Modules that judge a mutant: only what a file's trials use of them counts.
-_JUDGES = (scenarios, formulas, test_large, test_pointwise, calls, calls_spatial, multi_tensor)
+_JUDGES = (scenarios, scenarios_tensors, formulas, test_large, test_pointwise)
+_JUDGES += (calls, calls_spatial, multi_tensor)
 
 
 @cache

@@ -230,6 +230,10 @@ def test_sums_by_index():
     start[-257:] = np.arange(n - 256, n + 1)
     sim("segment_sum_flat", (n // 256,), (256,), (src, order, start, None, out, 2.0, n), src.dtype, n=n)
     close(out[-256:], 2.0 * f8(src[-256:]), "segment_sum_flat")
+    start[-257:-1] = n - 100  # the last row has as many elements as the whole block adds up
+    sim("segment_sum_flat", (n // 256,), (256,), (src, order, start, None, out, 2.0, n), src.dtype, n=n)
+    close(out[-1], 2.0 * f8(src[-100:]).sum(0), "segment_sum_flat of a long row")
+    start[-257:] = np.arange(n - 256, n + 1)
     found = sparse((n + 1,), np.int64)
     sim("segment_bounds", (n // 256 + 1,), (256,), (ordered, found, n, n), src.dtype)
     assert found[n] == n
@@ -281,6 +285,14 @@ def test_columns():
     np.testing.assert_array_equal(out[0, -256:], x.reshape(-1)[-256:])
     dx = spatial.col2im(sim, x.reshape(1, -1), size, size, *window, True)
     np.testing.assert_array_equal(dx.reshape(-1)[-256:], x.reshape(-1)[-256:])
+
+
+def test_planes_of_one_cell():
+    x, sim, window = ending((MOST + 256, 1, 1), 256, 1), LastBlock(), ((1, 1), (1, 1), (0, 0), (1, 1))
+    out, cells = spatial.max_pool(sim, x, (1, 1), *window)
+    np.testing.assert_array_equal(out[-256:], x[-256:])
+    dx = spatial.max_pool_backward(sim, x, cells, (1, 1), *window)
+    np.testing.assert_array_equal(dx[-256:], x[-256:])
 
 
 def test_planes_of_more_than_2_31_cells():

@@ -121,3 +121,16 @@ def test_running_variances_of_16_bit_floats_do_not_overflow(device, dtype):
     lucid.nn.functional.instance_norm(x, mean, var, momentum=1.0)
     want = x.float().var()
     assert abs(var.item() - want.item()) < 0.01 and mean.dtype == var.dtype == lucid.float32
+
+
+@pytest.mark.parametrize("dtype", [lucid.float16, BF16])
+def test_losses_of_many_16_bit_floats_are_summed_in_float32(device, dtype):
+    x = lucid.zeros(70000, 2, device=device, dtype=dtype)
+    target = lucid.zeros(70000, device=device, dtype=lucid.int64)
+    x.requires_grad_(True)
+    loss = lucid.nn.functional.nll_loss(x - 1.5, target)
+    assert loss.item() == 1.5 and loss.dtype == dtype
+    for name in ("nll_loss", "cross_entropy"):
+        loss = getattr(lucid.nn.functional, name)(x - 1.5, target)
+        (grad,) = lucid.autograd.grad(loss, x)
+        assert loss.item() > 0.6 and grad[0, 0].item() < 0 and bool(lucid.isfinite(grad).all())

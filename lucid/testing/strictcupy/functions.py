@@ -365,7 +365,7 @@ def sliding_window_view(
     """A view of all windows of a shape."""
     if type(x) is not ndarray:
         raise unsupported(x)
-    return view(np.lib.stride_tricks.sliding_window_view(x._raw, window_shape, axis, writeable=writeable), x)
+    return view(np.lib.stride_tricks.sliding_window_view(x._raw, window_shape, axis, writeable=True), x)
 
 
 def repeat(a: Any, repeats: Any, axis: Any = None) -> ndarray:

@@ -43,6 +43,8 @@ def as_cupy(module: str, name: str, impl: Callable[..., Any]) -> Callable[..., A
         impl = _float32_for_bfloat16(impl)
     if name in ("var", "std"):
         impl = _spread(impl, name)
+    if name in ("cumsum", "cumprod"):
+        impl = _scan(impl)
     if name == "irfftn":
         impl = _irfftn
     if name in _SORTS:
@@ -111,6 +113,15 @@ def _spread(impl: Callable[..., Any], name: str) -> Callable[..., Any]:
         if a.dtype == BFLOAT16 and dtype is None:
             return np.asarray(impl(a.astype(np.float32), axis, np.float64, *args, **kw))
         return impl(a, axis, dtype, *args, **kw)
+
+    return f
+
+
+def _scan(impl: Callable[..., Any]) -> Callable[..., Any]:
+    def f(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        if BFLOAT16 in (a.dtype, dtype) and dtype in (None, BFLOAT16):
+            raise UndefinedOnDevice("a scan in bfloat16: CuPy's kernel does not compile; name a dtype")
+        return impl(a, axis, dtype, out)
 
     return f
 

@@ -18,5 +18,6 @@ from .sampler import Sampler as Sampler
 from .sampler import SequentialSampler as SequentialSampler
 from .sampler import SubsetRandomSampler as SubsetRandomSampler
 from .sampler import WeightedRandomSampler as WeightedRandomSampler
+from .transfer import Prefetcher as Prefetcher
 from .worker import WorkerError as WorkerError
 from .worker import get_worker_info as get_worker_info

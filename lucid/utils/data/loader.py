@@ -16,11 +16,13 @@ from multiprocessing import connection, resource_tracker
 from types import GenericAlias
 from typing import Any
 
+from ... import cuda
 from ...errors import CheckpointError, DtypeError, ShapeError
 from ...random import Generator
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, SequentialSampler, Shuffling, draw_seed
+from .transfer import pinned
 from .worker import Exhausted, Fetcher, WorkerError, discard, unpack, unpack_error, work
 
 # What decides which samples make a batch; a change would come too late.
@@ -37,7 +39,8 @@ class DataLoader:
     processes that load; each loads `prefetch_factor` batches ahead, batches come in the same order as
     without. Worker i seeds `random`, NumPy and lucid with base seed + i in each epoch; worker_init_fn(i) runs
     once in it. persistent_workers: they live on between epochs. timeout: seconds to wait for a batch (0: no
-    limit). pin_memory is accepted and has no effect.
+    limit). pin_memory: where there is a GPU, the tensors of a batch lie in pinned memory, from which
+    `.to("cuda", non_blocking=True)` copies without waiting (see also `Prefetcher`).
 
     An exception in a worker is raised here, with the worker's traceback as its cause. A worker that died
     raises WorkerError. `state_dict()` in the middle of an epoch and `load_state_dict()` on an equal loader
@@ -168,7 +171,8 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         resume, self._resume = self._resume, None
-        return (_WorkerEpoch if self.num_workers else _Epoch)(self, resume)
+        epoch = (_WorkerEpoch if self.num_workers else _Epoch)(self, resume)
+        return _Pinned(epoch) if self.pin_memory and cuda.is_available() else epoch
 
     def _fetcher(self, dataset: Any) -> Fetcher:
         return Fetcher(
@@ -271,6 +275,22 @@ class _Epoch:
             raise StopIteration from None
         self.progress["batches"] += 1
         return batch
+
+
+class _Pinned:
+    """An epoch whose batches are moved to pinned memory."""
+
+    def __init__(self, epoch: _Epoch) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.epoch)
+
+    def __next__(self) -> Any:
+        return pinned(next(self.epoch))
 
 
 class _Pool:
