@@ -1,4 +1,4 @@
-"""Convolution, pooling and products, alone, against NumPy by hand, and against PyTorch in the same process.
+"""Convolution, pooling and products, alone, against NumPy by hand, and against PyTorch in the same run.
 
     pytest benchmarks/bench_conv.py                  pytest-benchmark groups (lucid alone)
     python benchmarks/bench_conv.py [--json FILE]    interleaved with NumPy and PyTorch, medians, as ratios
@@ -7,20 +7,17 @@ Rows: `conv 3x3` is a 3x3 convolution of 32 to 64 channels with padding 1 on 32 
 forward and backward for input, weight and bias (3.6 GFLOP); `lenet` is a training step of LeNet-5 (LeCun et
 al. 1998) with ReLU and max pooling at batch 64; `max_pool` is 2x2 on [64, 6, 28, 28], forward and backward;
 `einsum` contracts four matrices. NumPy by hand is im2col into buffers that are kept, which is the most that a
-script could do. Each repeat times every contestant in turn; the ratio is the median over repeats.
+script could do. Each has a process of its own, and they take turns (bench_common.py); the ratio is the median
+over repeats of lucid / PyTorch.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench_common import parser, race, write
 
 import lucid
 import lucid.nn.functional as LF
@@ -173,52 +170,52 @@ def test_einsum(benchmark: Any) -> None:
 # ---- against NumPy and PyTorch ----
 
 
-def row(name: str, contestants: dict[str, Callable[[], None]], repeats: int) -> dict[str, Any]:
-    """Milliseconds per contestant, interleaved, and lucid's time over PyTorch's."""
-    for run in contestants.values():
-        run()
-        run()
-    times: dict[str, list[float]] = {k: [] for k in contestants}
-    for _ in range(repeats):
-        for k, run in contestants.items():
-            start = time.perf_counter()
-            run()
-            times[k].append((time.perf_counter() - start) * 1e3)
-    ratio = statistics.median(a / b for a, b in zip(times["lucid"], times["torch"], strict=True))
-    return {"row": name, **{k: statistics.median(v) for k, v in times.items()}, "ratio": ratio}
+def contestant(row: str, who: str) -> Callable[[], None]:
+    """The step of a row by "lucid", "numpy" or "torch"."""
+    if row == "conv 3x3" and who != "torch":
+        return lucid_conv() if who == "lucid" else numpy_conv()
+    library, functional = lucid, LF
+    if who == "torch":
+        import torch as library
+        import torch.nn.functional as functional
+    if row == "conv 3x3":
+        return torch_conv(library)
+    return {
+        "lenet": lambda: lenet_step(library, functional),
+        "max_pool": lambda: pool_step(library, functional),
+        "einsum": lambda: einsum_step(library),
+    }[row]()
+
+
+# Row -> (contestants, repeats, steps per repeat).
+BOTH = ("lucid", "torch")
+ROWS = {
+    "conv 3x3": (("lucid", "numpy", "torch"), 20, 1),
+    "lenet": (BOTH, 40, 2),
+    "max_pool": (BOTH, 40, 5),
+    "einsum": (BOTH, 40, 20),
+}
 
 
 def compare(scale: float = 1.0) -> list[dict[str, Any]]:
-    """All rows."""
-    import torch
-
-    TF = torch.nn.functional
-    conv = {"lucid": lucid_conv(), "numpy": numpy_conv(), "torch": torch_conv(torch)}
-    pool = {"lucid": pool_step(lucid, LF), "torch": pool_step(torch, TF)}
-    return [
-        row("conv 3x3", conv, int(20 * scale)),
-        row("lenet", {"lucid": lenet_step(lucid, LF), "torch": lenet_step(torch, TF)}, int(60 * scale)),
-        row("max_pool", pool, int(60 * scale)),
-        row("einsum", {"lucid": einsum_step(lucid), "torch": einsum_step(torch)}, int(100 * scale)),
-    ]
+    """All rows, milliseconds."""
+    rows = []
+    for name, (names, repeats, inner) in ROWS.items():
+        found = race("bench_conv", name, names, int(repeats * scale), inner)
+        times = {who: seconds * 1e3 for who, seconds in found["wall"].items()}
+        rows.append({"row": name, **times, "ratio": found["wall ratio"]["torch"]})
+    return rows
 
 
 def main(argv: list[str] | None = None) -> None:
     """Prints the table."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--json", help="write the rows to this file")
-    p.add_argument("--scale", type=float, default=1.0, help="multiplies the number of repeats")
-    a = p.parse_args(argv)
+    a = parser(__doc__).parse_args(argv)
     result = compare(a.scale)
     print(f"{'row':12} {'lucid':>9} {'numpy':>9} {'torch':>9} {'ratio':>7}   (ms)")
     for r in result:
         hand = f"{r['numpy']:9.2f}" if "numpy" in r else " " * 9
         print(f"{r['row']:12} {r['lucid']:9.2f} {hand} {r['torch']:9.2f} {r['ratio']:7.2f}")
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(
-                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
-            )
+    write(a.json, result)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Optimiser steps on the CPU, alone and against PyTorch in the same process.
+"""Optimiser steps on the CPU, alone and against PyTorch in the same run.
 
     pytest benchmarks/bench_optim.py                 pytest-benchmark groups (lucid alone)
     python benchmarks/bench_optim.py [--json FILE]   interleaved with PyTorch, medians of milliseconds, ratios
@@ -6,7 +6,7 @@
 Sets of float32 parameters: `gpt` the 28 tensors of a two-layer GPT (8.5M elements), `small` a hundred layers
 of 64 to 64 with bias (200 tensors, 0.4M elements), `tiny` 200 tensors of 8 elements. PyTorch runs as it does
 by default on the CPU (a tensor at a time), with foreach=True, and with fused=True (a compiled kernel).
-Each repeat times every contestant in turn, with a pause in which the threads of the one before go to sleep.
+Each has a process of its own, and they take turns (bench_common.py).
 `cpu` is processor time, which counts all threads and no other process; ratios are lucid's over PyTorch's,
 medians over the repeats. LUCID_THREADS and OMP_NUM_THREADS set the threads. On CUDA times come from
 `ci/gpu_check`; what can be counted without a GPU (launches, transfers) is in tests/cuda/test_no_wait.py.
@@ -14,16 +14,12 @@ medians over the repeats. LUCID_THREADS and OMP_NUM_THREADS set the threads. On 
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from bench_common import parser, race, write
 
 import lucid
 
@@ -82,59 +78,33 @@ def test_step(benchmark: Any, optimizer: str, which: str) -> None:
 # ---- against PyTorch ----
 
 
-def row(name: str, contestants: dict[str, Callable[[], None]], repeats: int) -> dict[str, Any]:
-    """Milliseconds of wall and processor time per contestant, and lucid's over each of the others."""
-    for run in contestants.values():
-        run()
-        run()
-    wall: dict[str, list[float]] = {k: [] for k in contestants}
-    cpu: dict[str, list[float]] = {k: [] for k in contestants}
-    for _ in range(repeats):
-        for k, run in contestants.items():
-            time.sleep(2e-3)
-            start, busy = time.perf_counter(), time.process_time()
-            run()
-            cpu[k].append((time.process_time() - busy) * 1e3)
-            wall[k].append((time.perf_counter() - start) * 1e3)
-    found: dict[str, Any] = {"row": name}
-    for what, times in (("wall", wall), ("cpu", cpu)):
-        found[what] = {k: statistics.median(v) for k, v in times.items()}
-        found[f"{what} ratio"] = {
-            k: statistics.median(a / b for a, b in zip(times["lucid"], v, strict=True))
-            for k, v in times.items()
-            if k != "lucid"
-        }
-    return found
+def contestant(row: str, who: str) -> Callable[[], None]:
+    """The step of a row ("adamw gpt") by "lucid", "torch", or PyTorch's "foreach" or "fused"."""
+    library, how = lucid, {} if who in ("lucid", "torch") else {who: True}
+    if who != "lucid":
+        import torch as library
+    what, which = row.rsplit(" ", 1)
+    shapes = SETS[which]
+    return clip_of(library, shapes) if what == "clip" else step_of(library, what, shapes, **how)
 
 
 def compare(scale: float = 1.0) -> list[dict[str, Any]]:
-    """All rows."""
-    import torch
-
+    """All rows, milliseconds."""
     rows: list[dict[str, Any]] = []
-    # For nothing: memory that is new to the process may be slow for a while.
-    row("", {"lucid": step_of(lucid, "sgd", SETS["gpt"])}, 20)
-    for which, shapes in SETS.items():
-        repeats = max(3, int((15 if which == "gpt" else 100) * scale))
-        for optimizer in OPTIMIZERS:
-            contestants = {
-                "lucid": step_of(lucid, optimizer, shapes),
-                "torch": step_of(torch, optimizer, shapes),
-                "foreach": step_of(torch, optimizer, shapes, foreach=True),
-                "fused": step_of(torch, optimizer, shapes, fused=True),
-            }
-            rows.append(row(f"{optimizer} {which}", contestants, repeats))
-        clip = {"lucid": clip_of(lucid, shapes), "torch": clip_of(torch, shapes)}
-        rows.append(row(f"clip {which}", clip, repeats))
+    for which in SETS:
+        repeats = int((15 if which == "gpt" else 60) * scale)
+        for what in (*OPTIMIZERS, "clip"):
+            names = ("lucid", "torch") if what == "clip" else ("lucid", "torch", "foreach", "fused")
+            found = race("bench_optim", f"{what} {which}", names, repeats, 1 if which == "gpt" else 5)
+            for kind in ("wall", "cpu"):
+                found[kind] = {who: seconds * 1e3 for who, seconds in found[kind].items()}
+            rows.append(found)
     return rows
 
 
 def main(argv: list[str] | None = None) -> None:
     """Prints the table."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--json", help="write the rows to this file")
-    p.add_argument("--scale", type=float, default=1.0, help="multiplies the number of repeats")
-    a = p.parse_args(argv)
+    a = parser(__doc__).parse_args(argv)
     result = compare(a.scale)
     names = ("torch", "foreach", "fused")
     heads = " ".join(f"{n:>8}" for n in names)
@@ -146,11 +116,7 @@ def main(argv: list[str] | None = None) -> None:
         ]
         own = f"{r['wall']['lucid']:8.3f} {r['cpu']['lucid']:8.3f}"
         print(f"{r['row']:20} {own}             {over[0]}            {over[1]}")
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(
-                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
-            )
+    write(a.json, result)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,25 @@
-"""Per-op overhead and small training steps, alone and against PyTorch in the same process.
+"""Per-op overhead and small training steps, alone and against PyTorch in the same run.
 
     pytest benchmarks/bench_overhead.py                     pytest-benchmark groups (lucid alone)
     python benchmarks/bench_overhead.py [--json FILE]       interleaved with PyTorch, medians, as ratios
     python benchmarks/bench_overhead.py --deep [--nodes N]  a chain of a million nodes: time and bytes each
 
 Rows: `chain` is 999 ops (mul, add, tanh) on 8 float32 elements; `mlp` is one training step of 784-256-256-10
-(ReLU, cross entropy, SGD with momentum) at batch 1 and 128, and of 784-2048x3-10 at batch 512. PyTorch runs
-with its default number of threads. Each repeat times every contestant in turn, so that a slow moment of the
-machine meets both; the ratio is the median over repeats of lucid / PyTorch.
+(ReLU, cross entropy, SGD with momentum) at batch 1 and 128, and of 784-2048x3-10 at batch 512. Both run with
+their default number of threads, each in a process of its own (bench_common.py), in turns; the ratio is the
+median over repeats of lucid / PyTorch.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import resource
-import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from bench_common import parser, race, write
 
 import lucid
 import lucid.nn.functional as LF
@@ -145,76 +142,44 @@ def torch_step(torch: Any, sizes: tuple[int, ...], batch: int) -> Callable[[], N
     return step
 
 
-def interleaved(contestants: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Seconds per contestant and repeat; each contestant times itself."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(repeats):
-        for name, run in contestants.items():
-            times[name].append(run())
-    return times
-
-
-def timed(f: Callable[[], Any], inner: int = 1) -> Callable[[], float]:
-    """A contestant that runs `f` `inner` times."""
-    def run() -> float:
-        start = time.perf_counter()
-        for _ in range(inner):
-            f()
-        return (time.perf_counter() - start) / inner
-    return run
-
-
-def row(
-    name: str,
-    mine: Callable[[], Any],
-    theirs: Callable[[], Any],
-    repeats: int,
-    inner: int,
-    unit: float,
-    per: float = 1.0,
-) -> dict[str, Any]:
-    """One line of the table."""
-    mine(), theirs()
-    t = interleaved({"lucid": timed(mine, inner), "torch": timed(theirs, inner)}, repeats)
-    ratio = statistics.median(a / b for a, b in zip(t["lucid"], t["torch"], strict=True))
+def contestant(row: str, who: str) -> Callable[[], Any]:
+    """The step of a row by "lucid" or "torch"."""
+    if who == "torch":
+        import torch
+    if row in MLPS:
+        return lucid_step(*MLPS[row]) if who == "lucid" else torch_step(torch, *MLPS[row])
+    forward, backward, no_grad = lucid_chain() if who == "lucid" else torch_chain(torch)
     return {
-        "row": name,
-        "lucid": statistics.median(t["lucid"]) * unit / per,
-        "torch": statistics.median(t["torch"]) * unit / per,
-        "ratio": ratio,
-        "target": TARGETS.get(name),
-    }
+        "chain forward": forward,
+        "chain forward + backward": lambda: backward(forward()),
+        "chain no-grad": no_grad,
+    }[row]
+
+
+# Row -> (repeats, steps per repeat).
+ROWS = {
+    "chain forward": (60, 3),
+    "chain forward + backward": (60, 3),
+    "chain no-grad": (60, 5),
+    "mlp batch 1": (60, 20),
+    "mlp batch 128": (60, 10),
+    "mlp 2048 batch 512": (8, 1),
+}
 
 
 def compare(scale: float = 1.0) -> list[dict[str, Any]]:
     """All rows against PyTorch."""
-    import torch
-    mine, theirs = lucid_chain(), torch_chain(torch)
-    n = 3 * CHAIN
-    rows = [
-        row("chain forward", mine[0], theirs[0], int(60 * scale), 1, 1e6, n),
-        row(
-            "chain forward + backward",
-            lambda: mine[1](mine[0]()),
-            lambda: theirs[1](theirs[0]()),
-            int(100 * scale),
-            1,
-            1e6,
-            n,
-        ),
-        row("chain no-grad", mine[2], theirs[2], int(100 * scale), 1, 1e6, n),
-    ]
-    for name, (sizes, batch) in MLPS.items():
-        big = sizes[1] > 1000
+    rows = []
+    for name, (repeats, inner) in ROWS.items():
+        found = race("bench_overhead", name, ("lucid", "torch"), int(repeats * scale), inner)
+        unit = 1e6 / (3 * CHAIN) if name.startswith("chain") else 1e3
         rows.append(
-            row(
-                name,
-                lucid_step(sizes, batch),
-                torch_step(torch, sizes, batch),
-                int((8 if big else 60) * scale),
-                1 if big else 20,
-                1e3,
-            )
+            {
+                "row": name,
+                **{who: seconds * unit for who, seconds in found["wall"].items()},
+                "ratio": found["wall ratio"]["torch"],
+                "target": TARGETS.get(name),
+            }
         )
     return rows
 
@@ -247,11 +212,9 @@ def deep(nodes: int) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> None:
     """Prints the table."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--json", help="write the rows to this file")
+    p = parser(__doc__)
     p.add_argument("--deep", action="store_true", help="the million-node chain instead")
     p.add_argument("--nodes", type=int, default=1_000_000)
-    p.add_argument("--scale", type=float, default=1.0, help="multiplies the number of repeats")
     a = p.parse_args(argv)
     if a.deep:
         result: Any = deep(a.nodes)
@@ -267,11 +230,7 @@ def main(argv: list[str] | None = None) -> None:
                 f"{r['row']:28} {r['lucid']:10.3f} {r['torch']:10.3f} {r['ratio']:7.2f} "
                 f"{r['target'] or '':>7}"
             )
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(
-                {"python": sys.version.split()[0], "numpy": np.__version__, "rows": result}, f, indent=1
-            )
+    write(a.json, result)
 
 
 if __name__ == "__main__":

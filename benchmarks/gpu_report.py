@@ -394,10 +394,12 @@ def lines(report: Row) -> list[str]:
     for part, (title, key, columns) in TABLES.items():
         if report.get(part):
             title += f" ({NO_TIMING})" if simulated else ""
-            out += ["", f"{title:<62}" + "  ".join(columns)]
-            for row in report[part]:
-                cells = (f"{_cell(row.get(c), '.2f'):>{len(c)}}" for c in columns)
-                out.append(f"{row[key] + ' ' + row.get('dtype', ''):<62}{'  '.join(cells)}")
+            rows = [[_cell(row.get(c), ".2f") for c in columns] for row in report[part]]
+            widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+            names = [title, *(f"{row[key]} {row.get('dtype', '')}" for row in report[part])]
+            for name, cells in zip(names, [columns, *rows], strict=True):
+                out.append(f"{name:<62}" + "  ".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True)))
+            out.insert(len(out) - len(names), "")
     out += [f"problem: {text}" for part in PARTS for text in failures(report.get(part))]
     return [line.rstrip() for line in out]
 

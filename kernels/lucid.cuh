@@ -47,7 +47,7 @@ DEVICE scalar_t down(accum_t x) {
   return (scalar_t)(sign | ((size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13));
 }
 #else
-// One instruction each; the two functions above are the same map (tests/kernels/test_header.py goes through all of it).
+// One instruction each; the two functions above are the same map (tests/kernels/test_pointwise.py goes through all of it).
 DEVICE accum_t up(scalar_t h) {
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));

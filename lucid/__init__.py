@@ -107,6 +107,7 @@ _ELSEWHERE = {
 from . import fusion as fusion  # noqa: E402  (puts the pass into the engine)
 from .functional import PUBLIC as _PUBLIC  # noqa: E402  (attaches the methods that are overloads)
 from .functional.out import lookup as _lookup  # noqa: E402
+from .fusion import fuse as fuse  # noqa: E402
 
 
 def __getattr__(name: str) -> _Any:

@@ -33,6 +33,7 @@ from .tensor import Tensor as Tensor
 from .tensor import is_tensor as is_tensor
 from .tensor import tensor as tensor
 from . import fusion as fusion
+from .fusion import fuse as fuse
 from . import accelerator as accelerator
 from . import amp as amp
 from . import array_api as array_api
@@ -104,6 +105,7 @@ from ._functions import cosine_similarity as cosine_similarity
 from ._functions import cumulative_trapezoid as cumulative_trapezoid
 from ._functions import dist as dist
 from ._functions import empty_like as empty_like
+from ._functions import gradient as gradient
 from ._functions import index_fill as index_fill
 from ._functions import index_put as index_put
 from ._functions import istft as istft
@@ -116,16 +118,22 @@ from ._functions import pairwise_distance as pairwise_distance
 from ._functions import relu_ as relu_
 from ._functions import repeat_interleave as repeat_interleave
 from ._functions import rrelu_ as rrelu_
+from ._functions import select_scatter as select_scatter
 from ._functions import selu_ as selu_
+from ._functions import slice_scatter as slice_scatter
 from ._functions import split as split
+from ._functions import split_with_sizes as split_with_sizes
 from ._functions import squeeze as squeeze
 from ._functions import std_mean as std_mean
 from ._functions import tensor_split as tensor_split
 from ._functions import threshold_ as threshold_
 from ._functions import trapezoid as trapezoid
+from ._functions import trapz as trapz
 from ._functions import unbind as unbind
+from ._functions import unflatten as unflatten
 from ._functions import unique as unique
 from ._functions import unique_consecutive as unique_consecutive
+from ._functions import unsafe_split as unsafe_split
 from ._functions import var_mean as var_mean
 from ._functions import zeros_like as zeros_like
 from ._ops import abs as abs
@@ -229,7 +237,6 @@ from ._ops import ne as ne
 from ._ops import neg as neg
 from ._ops import nextafter as nextafter
 from ._ops import polygamma as polygamma
-from ._ops import positive as positive
 from ._ops import pow as pow
 from ._ops import prelu as prelu
 from ._ops import put as put
@@ -274,8 +281,6 @@ from .functional.basic import is_floating_point as is_floating_point
 from .functional.basic import numel as numel
 from .functional.basic import promote_types as promote_types
 from .functional.basic import result_type as result_type
-from .functional.calculus import gradient as gradient
-from .functional.calculus import trapz as trapz
 from .functional import compat as _compat
 from .functional.conv import conv1d as conv1d
 from .functional.conv import conv2d as conv2d
@@ -337,9 +342,6 @@ from .functional.join import combinations as combinations
 from .functional.join import dsplit as dsplit
 from .functional.join import hsplit as hsplit
 from .functional.join import meshgrid as meshgrid
-from .functional.join import split_with_sizes as split_with_sizes
-from .functional.join import unsafe_split as unsafe_split
-from .functional import join as _join
 from .functional.join import vander as vander
 from .functional.join import vsplit as vsplit
 from .functional.linalg import pinverse as pinverse
@@ -353,6 +355,7 @@ from .functional import pointwise as _pointwise
 from .functional.pointwise import conj as conj
 from .functional.pointwise import equal as equal
 from .functional.pointwise import imag as imag
+from .functional.pointwise import positive as positive
 from .functional.pointwise import real as real
 from .functional.pointwise import resolve_conj as resolve_conj
 from .functional.pointwise import rrelu as rrelu
@@ -406,14 +409,11 @@ from .functional.shape import ravel as ravel
 from .functional.shape import reshape as reshape
 from .functional.shape import roll as roll
 from .functional.shape import rot90 as rot90
-from .functional.shape import select_scatter as select_scatter
-from .functional.shape import slice_scatter as slice_scatter
 from .functional.shape import swapaxes as swapaxes
 from .functional.shape import swapdims as swapdims
 from .functional.shape import t as t
 from .functional.shape import tile as tile
 from .functional.shape import transpose as transpose
-from .functional.shape import unflatten as unflatten
 from .functional.windows import bartlett_window as bartlett_window
 from .functional.windows import blackman_window as blackman_window
 from .functional.windows import hamming_window as hamming_window
@@ -506,6 +506,7 @@ topk = _functions.topk_out
 triangular_solve = _functions.triangular_solve_out
 true_divide = _functions.true_divide_out
 unsafe_chunk = _functions.chunk
+unsafe_split_with_sizes = _functions.split_with_sizes
 var = _functions.var_out
 vdot = _functions.vdot_out
 vstack = _functions.vstack_out
@@ -597,7 +598,6 @@ compile = _compat.compile_
 orgqr = _decompositions.householder_product
 dropout = _dropout.dropout_
 embedding = _embedding.embedding_
-unsafe_split_with_sizes = _join.split_with_sizes
 clamp_ = _pointwise.clamp
 clip_ = _pointwise.clamp
 conj_physical_ = _pointwise.conj

@@ -182,30 +182,30 @@ def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
 def cross_out(x: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """The vector product along a dimension of size 3, by default the first such one; see `linalg.cross`."""
-def cummax(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
+def cummax(x: Tensor, dim: int = ..., *, axis: int | None = None) -> ValuesIndices:
     """(values, indices) of the largest element up to each position along `dim`; the last place among ties."""
 def cummax_out(
-    x: Tensor, dim: int, *, axis: int | None = None, out: Tensor | None = None
+    x: Tensor, dim: int = ..., *, axis: int | None = None, out: Tensor | None = None
 ) -> ValuesIndices:
     """(values, indices) of the largest element up to each position along `dim`; the last place among ties."""
-def cummin(x: Tensor, dim: int, *, axis: int | None = None) -> ValuesIndices:
+def cummin(x: Tensor, dim: int = ..., *, axis: int | None = None) -> ValuesIndices:
     """(values, indices) of the smallest element up to each position along `dim`; the last place among
     ties."""
 def cummin_out(
-    x: Tensor, dim: int, *, axis: int | None = None, out: Tensor | None = None
+    x: Tensor, dim: int = ..., *, axis: int | None = None, out: Tensor | None = None
 ) -> ValuesIndices:
     """(values, indices) of the smallest element up to each position along `dim`; the last place among
     ties."""
-def cumprod(x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+def cumprod(x: Tensor, dim: int = ..., *, dtype: Any = None, axis: int | None = None) -> Tensor:
     """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
 def cumprod_out(
-    x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None, out: Tensor | None = None
+    x: Tensor, dim: int = ..., *, dtype: Any = None, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
     """Product of the elements up to each position along `dim`. The gradient is exact at zeros."""
-def cumsum(x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None) -> Tensor:
+def cumsum(x: Tensor, dim: int = ..., *, dtype: Any = None, axis: int | None = None) -> Tensor:
     """Sum of the elements up to each position along `dim`."""
 def cumsum_out(
-    x: Tensor, dim: int, *, dtype: Any = None, axis: int | None = None, out: Tensor | None = None
+    x: Tensor, dim: int = ..., *, dtype: Any = None, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
     """Sum of the elements up to each position along `dim`."""
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
@@ -268,15 +268,22 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     """The tensor itself, filled with exponential numbers > 0 of rate `lambd`."""
 def fft_fft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """`fft` over two dimensions; s: the sizes to cut or fill with zeros to."""
 def fft_fft_out(
-    x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+    x: Tensor,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    axis: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The Fourier transform over one dimension: sum over t of x_t exp(-2 pi i k t / n)."""
 def fft_fftfreq_out(
@@ -292,112 +299,160 @@ def fft_fftfreq_out(
     d)."""
 def fft_fftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """`fft` over several dimensions: `dim`, else the last len(s), else all."""
+def fft_fftshift(
+    x: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None
+) -> Tensor:
+    """`x` with frequency 0 moved to the middle of each dimension in `dim` (all by default)."""
 def fft_hfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """`hfft` over two dimensions."""
 def fft_hfft_out(
-    x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+    x: Tensor,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    axis: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The real transform of a Hermitian signal of which `x` is the first half."""
 def fft_hfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """`hfft` over several dimensions."""
 def fft_ifft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """`ifft` over two dimensions."""
 def fft_ifft_out(
-    x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+    x: Tensor,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    axis: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `fft`, scaled by 1/n under the default norm."""
 def fft_ifftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `fftn`."""
+def fft_ifftshift(
+    x: Tensor, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None
+) -> Tensor:
+    """The inverse of `fftshift`."""
 def fft_ihfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `hfft2`."""
 def fft_ihfft_out(
-    x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+    x: Tensor,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    axis: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `hfft`: the first half of a Hermitian signal."""
 def fft_ihfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `hfftn`."""
 def fft_irfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `rfft2`; s: the real sizes."""
 def fft_irfft_out(
-    x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+    x: Tensor,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    axis: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `rfft`: real, of size n (2 (m - 1) for m frequencies by default)."""
 def fft_irfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The inverse of `rfftn`."""
 def fft_rfft2_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = (-2, -1),
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """`rfft` over two dimensions; the last of them holds half the frequencies."""
 def fft_rfft_out(
-    x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+    x: Tensor,
+    n: int | None = None,
+    dim: int = -1,
+    norm: str | None = None,
+    *,
+    axis: int | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The first n // 2 + 1 frequencies of the transform of a real tensor; the others are their conjugates."""
 def fft_rfftfreq_out(
@@ -412,10 +467,11 @@ def fft_rfftfreq_out(
     """The frequencies of `rfft` of n samples d apart: [0, 1, ..., n // 2] / (n d)."""
 def fft_rfftn_out(
     x: Tensor,
-    s: Sequence[int] | None = None,
+    s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
     *,
+    axis: int | Sequence[int] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """`rfft` over several dimensions; the last of them holds half the frequencies."""
@@ -424,13 +480,13 @@ def float_power_out(
 ) -> Tensor:
     """x to the power `exponent`, computed and returned in float64 (complex128 when one is complex)."""
 def gather(
-    x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, axis: int | None = None
+    x: Tensor, dim: int = ..., index: Tensor = ..., *, sparse_grad: bool = False, axis: int | None = None
 ) -> Tensor:
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1."""
 def gather_out(
     x: Tensor,
-    dim: int,
-    index: Tensor,
+    dim: int = ...,
+    index: Tensor = ...,
     *,
     sparse_grad: bool = False,
     axis: int | None = None,
@@ -441,18 +497,29 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     """The tensor itself, filled with numbers of trials up to the first success of probability p."""
 def ger_out(x: Operand, vec2: Operand, *, out: Tensor | None = None) -> Tensor:
     """The products x_i vec2_j of two vectors: an older name of `outer`."""
+def gradient(
+    x: Tensor,
+    *,
+    spacing: Any = 1,
+    dim: int | Sequence[int] | None = None,
+    edge_order: int = 1,
+    axis: int | Sequence[int] | None = None,
+) -> tuple[Tensor, ...]:
+    """Estimated derivative of `x` along each of `dim`: second order inside, `edge_order` at the ends."""
 def hstack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The tensors joined along dim 1 (vectors along dim 0); errors as of `cat`."""
-def index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, axis: int | None = None) -> Tensor:
+def index_fill(
+    x: Tensor, dim: int = ..., index: Tensor = ..., value: Any = ..., *, axis: int | None = None
+) -> Tensor:
     """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`."""
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `x` with `values` written (added, with `accumulate`) at x[indices], a tuple of tensors."""
 def index_reduce(
     x: Tensor,
-    dim: int,
-    index: Tensor,
-    source: Tensor,
-    reduce: str,
+    dim: int = ...,
+    index: Tensor = ...,
+    source: Tensor = ...,
+    reduce: str = ...,
     *,
     include_self: bool = True,
     axis: int | None = None,
@@ -460,10 +527,10 @@ def index_reduce(
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`."""
 def index_reduce_out(
     x: Tensor,
-    dim: int,
-    index: Tensor,
-    source: Tensor,
-    reduce: str,
+    dim: int = ...,
+    index: Tensor = ...,
+    source: Tensor = ...,
+    reduce: str = ...,
     *,
     include_self: bool = True,
     axis: int | None = None,
@@ -563,6 +630,8 @@ def linalg_matrix_norm_out(
     keepdim: bool = False,
     *,
     dtype: Any = None,
+    axis: Sequence[int] | None = None,
+    keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """A norm of the matrices in the two dimensions `dim`."""
@@ -573,8 +642,8 @@ def linalg_matrix_rank_out(
     tol: float | None = None,
     hermitian: bool = False,
     *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The number of singular values above max(atol, rtol * largest), int64."""
@@ -587,6 +656,8 @@ def linalg_norm_out(
     keepdim: bool = False,
     *,
     dtype: Any = None,
+    axis: Any = None,
+    keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """A vector or matrix norm."""
@@ -641,6 +712,8 @@ def linalg_vector_norm_out(
     keepdim: bool = False,
     *,
     dtype: Any = None,
+    axis: Any = None,
+    keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """(sum |x|^ord)^(1/ord) over `dim` (all dimensions when None)."""
@@ -648,7 +721,11 @@ def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """The tensor itself, filled with exp of normal numbers of that mean and std."""
-def log_softmax_out(input: Tensor, dim: int, dtype: Any = None, *, out: Tensor | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int = ..., dtype: Any = None, *, axis: int | None = None) -> Tensor:
+    """x - log(sum(exp(x))) along `dim`, without overflow; with `dtype`, the input is converted first."""
+def log_softmax_out(
+    input: Tensor, dim: int = ..., dtype: Any = None, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """x - log(sum(exp(x))) along `dim`, without overflow; with `dtype`, the input is converted first."""
 def lu_solve_out(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
     """X with A X = b, from A's `lu_factor`: an older name of `linalg.lu_solve`."""
@@ -935,6 +1012,10 @@ def nn_functional_l1_loss(
     """The absolute error |input - target|; with `weight`, the mean is the weighted one."""
 def nn_functional_leaky_relu_(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """The tensor itself, after the result of `leaky_relu` was written into it."""
+def nn_functional_log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
+    """x - log(sum(exp(x))) along `dim`; see `lucid.log_softmax`. dim None: as in `softmax`."""
 def nn_functional_margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -1053,6 +1134,14 @@ def nn_functional_soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """log(1 + exp(-t x)) for targets t of -1 and 1. Shapes broadcast together."""
+def nn_functional_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`; see `lucid.softmax`."""
+def nn_functional_softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
+    """softmax(-x) along `dim`; see `softmax`."""
 def nn_functional_threshold_(x: Tensor, threshold: float, value: float) -> Tensor:
     """The tensor itself, after the result of `threshold` was written into it."""
 def nonzero_out(x: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
@@ -1175,15 +1264,22 @@ def range_out(
     """start, start + step, ... up to and including `end`, in the default dtype: an older form of `arange`."""
 def relu_(x: Tensor) -> Tensor:
     """The tensor itself, after the result of `relu` was written into it."""
-def renorm_out(x: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None) -> Tensor:
+def renorm(
+    x: Tensor, p: float, dim: int = ..., maxnorm: float = ..., *, axis: int | None = None
+) -> Tensor:
+    """`x` with each slice along `dim` scaled down so that its p-norm is at most `maxnorm`."""
+def renorm_out(
+    x: Tensor,
+    p: float,
+    dim: int = ...,
+    maxnorm: float = ...,
+    *,
+    axis: int | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """`x` with each slice along `dim` scaled down so that its p-norm is at most `maxnorm`."""
 def repeat_interleave(
-    x: Tensor,
-    repeats: Any = None,
-    dim: int | None = None,
-    *,
-    output_size: int | None = None,
-    axis: int | None = None,
+    x: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """`x` with each slice along `dim` (each element when None) repeated `repeats` times in place."""
 def row_stack_out(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -1194,8 +1290,8 @@ def rrelu_(
     """The tensor itself, after the result of `rrelu` was written into it."""
 def scatter(
     x: Tensor,
-    dim: int,
-    index: Tensor,
+    dim: int = ...,
+    index: Tensor = ...,
     src: Any = None,
     *,
     value: float | None = None,
@@ -1205,8 +1301,8 @@ def scatter(
     """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`."""
 def scatter_out(
     x: Tensor,
-    dim: int,
-    index: Tensor,
+    dim: int = ...,
+    index: Tensor = ...,
     src: Any = None,
     *,
     value: float | None = None,
@@ -1217,10 +1313,10 @@ def scatter_out(
     """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`."""
 def scatter_reduce(
     x: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Tensor,
-    reduce: str,
+    dim: int = ...,
+    index: Tensor = ...,
+    src: Tensor = ...,
+    reduce: str = ...,
     *,
     include_self: bool = True,
     axis: int | None = None,
@@ -1228,10 +1324,10 @@ def scatter_reduce(
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`."""
 def scatter_reduce_out(
     x: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Tensor,
-    reduce: str,
+    dim: int = ...,
+    index: Tensor = ...,
+    src: Tensor = ...,
+    reduce: str = ...,
     *,
     include_self: bool = True,
     axis: int | None = None,
@@ -1249,9 +1345,28 @@ def searchsorted_out(
     out: Tensor | None = None,
 ) -> Tensor:
     """Positions at which `values` would be inserted into `sorted_sequence` (in order along its last dim)."""
+def select_scatter(
+    x: Tensor, src: Tensor, dim: int = ..., index: int = ..., *, axis: int | None = None
+) -> Tensor:
+    """A copy of `x` with `src` at one position along `dim`."""
 def selu_(x: Tensor) -> Tensor:
     """The tensor itself, after the result of `selu` was written into it."""
-def softmax_out(input: Tensor, dim: int, dtype: Any = None, *, out: Tensor | None = None) -> Tensor:
+def slice_scatter(
+    x: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    axis: int | None = None,
+) -> Tensor:
+    """A copy of `x` with `src` at start:end:step along `dim`."""
+def softmax(input: Tensor, dim: int = ..., dtype: Any = None, *, axis: int | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`; with `dtype`, the input is converted first."""
+def softmax_out(
+    input: Tensor, dim: int = ..., dtype: Any = None, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`; with `dtype`, the input is converted first."""
 def sort(
     x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
@@ -1271,8 +1386,14 @@ def split(
     x: Tensor, split_size_or_sections: Any, dim: int = 0, *, axis: int | None = None
 ) -> tuple[Tensor, ...]:
     """Views of consecutive parts of `x` along `dim`: of one size (the last may be less), or given sizes."""
+def split_with_sizes(
+    x: Tensor, split_sizes: Sequence[int], dim: int = 0, *, axis: int | None = None
+) -> tuple[Tensor, ...]:
+    """Views of consecutive parts of `x` along `dim`, of the given sizes; errors as of `split`."""
 def squeeze(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
     """`x` without its dimensions of size 1, or without those among `dim`: a view."""
+def squeeze_(x: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """The tensor itself, without its dimensions of size 1, or without those among `dim`."""
 def stack_out(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -1285,8 +1406,6 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-    axis: Any = None,
-    keepdims: bool | None = None,
 ) -> Tensor:
     """Standard deviation over `dim`, the root of `var`; its gradient at 0 is 0."""
 def std_mean(
@@ -1296,8 +1415,6 @@ def std_mean(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-    axis: Any = None,
-    keepdims: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(standard deviation, mean) over `dim`; arguments and errors as of `std`."""
 def std_out(
@@ -1307,8 +1424,6 @@ def std_out(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-    axis: Any = None,
-    keepdims: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Standard deviation over `dim`, the root of `var`; its gradient at 0 is 0."""
@@ -1343,12 +1458,10 @@ def svd_out(
     x: Tensor, some: bool = True, compute_uv: bool = True, *, out: Tensor | None = None
 ) -> OldSVD:
     """(U, S, V) of each matrix."""
-def take_along_dim(
-    x: Tensor, indices: Tensor, dim: int | None = None, *, axis: int | None = None
-) -> Tensor:
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None."""
 def take_along_dim_out(
-    x: Tensor, indices: Tensor, dim: int | None = None, *, axis: int | None = None, out: Tensor | None = None
+    x: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None."""
 def tensor_split(
@@ -1374,6 +1487,10 @@ def topk_out(
     """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """Integral of `y` along `dim` by the trapezoidal rule, over coordinates `x` or steps of `dx`."""
+def trapz(
+    y: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1, axis: int | None = None
+) -> Tensor:
+    """Integral of `y` along `dim`: another name of `trapezoid`."""
 def triangular_solve_out(
     b: Tensor,
     A: Tensor,
@@ -1390,6 +1507,10 @@ def true_divide_out(
     """x / y, with broadcasting; integers give the default float: `div` without a rounding mode."""
 def unbind(x: Tensor, dim: int = 0, *, axis: int | None = None) -> tuple[Tensor, ...]:
     """Views of `x` at each position along `dim`, without it: a tuple."""
+def unflatten(
+    x: Tensor, dim: int = ..., sizes: Sequence[int] = ..., *, axis: int | None = None
+) -> Tensor:
+    """`x` with `dim` taken apart into `sizes`, one of which may be -1."""
 def uniform_(
     self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -1414,6 +1535,12 @@ def unique_consecutive(
 ) -> Any:
     """The first of each run of equal elements (slices along `dim`); on demand each element's run, and
     counts."""
+def unsafe_split(
+    x: Tensor, split_size: Any, dim: int = 0, *, axis: int | None = None
+) -> tuple[Tensor, ...]:
+    """`split`; kept for its name in PyTorch."""
+def unsqueeze_(x: Tensor, dim: int = ..., *, axis: int | None = None) -> Tensor:
+    """The tensor itself, with a dimension of size 1 before `dim`."""
 def var(
     x: Tensor,
     dim: Any = None,
@@ -1432,8 +1559,6 @@ def var_mean(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-    axis: Any = None,
-    keepdims: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(variance, mean) over `dim`; arguments and errors as of `var`."""
 def var_out(

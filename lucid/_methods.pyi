@@ -17,7 +17,6 @@ from .functional import index as _index
 from .functional import inplace as _inplace
 from .functional import join as _join
 from .functional import linalg as _linalg
-from .functional import norm as _norm
 from .functional import order as _order
 from .functional import pointwise as _pointwise
 from .functional import products as _products
@@ -365,7 +364,7 @@ class TensorMethods(TensorFacts):
     log2_ = _ops.log2
     log_ = _ops.log
     log_normal_ = _functions.log_normal_
-    log_softmax = _norm.log_softmax_
+    log_softmax = _functions.log_softmax
     logaddexp = _ops.logaddexp
     logaddexp2 = _ops.logaddexp2
     logcumsumexp = _ops.logcumsumexp
@@ -457,7 +456,7 @@ class TensorMethods(TensorFacts):
     pinverse = _linalg.pinverse
     polygamma = _pointwise._polygamma
     polygamma_ = _pointwise._polygamma
-    positive = _ops.positive
+    positive = _pointwise.positive
     pow = _ops.pow
     pow_ = _ops.pow
     prelu = _ops.prelu
@@ -479,8 +478,8 @@ class TensorMethods(TensorFacts):
     relu_ = _ops.relu
     remainder = _ops.remainder
     remainder_ = _ops.remainder
-    renorm = _reduce.renorm
-    renorm_ = _reduce.renorm
+    renorm = _functions.renorm
+    renorm_ = _functions.renorm
     repeat = _shape.repeat
     repeat_interleave = _functions.repeat_interleave
     reshape = _shape.reshape
@@ -502,7 +501,7 @@ class TensorMethods(TensorFacts):
     scatter_reduce = _functions.scatter_reduce
     scatter_reduce_ = _functions.scatter_reduce
     select = _ops.select
-    select_scatter = _shape.select_scatter
+    select_scatter = _functions.select_scatter
     sgn = _ops.sgn
     sgn_ = _ops.sgn
     share_memory_ = _shared.share_memory_
@@ -519,18 +518,18 @@ class TensorMethods(TensorFacts):
     sinc_ = _ops.sinc
     sinh = _ops.sinh
     sinh_ = _ops.sinh
-    slice_scatter = _shape.slice_scatter
+    slice_scatter = _functions.slice_scatter
     slogdet = _decompositions.slogdet
-    softmax = _norm.softmax_
+    softmax = _functions.softmax
     sort = _functions.sort
     split = _functions.split
-    split_with_sizes = _join.split_with_sizes
+    split_with_sizes = _functions.split_with_sizes
     sqrt = _ops.sqrt
     sqrt_ = _ops.sqrt
     square = _ops.square
     square_ = _ops.square
     squeeze = _functions.squeeze
-    squeeze_ = _inplace.squeeze_
+    squeeze_ = _functions.squeeze_
     std = _functions.std
     stft = _fft.stft
     sub = _pointwise.sub
@@ -569,16 +568,16 @@ class TensorMethods(TensorFacts):
     trunc = _ops.trunc
     trunc_ = _ops.trunc
     unbind = _functions.unbind
-    unflatten = _shape.unflatten
+    unflatten = _functions.unflatten
     unfold = _ops.unfold_windows
     uniform_ = _functions.uniform_
     unique = _functions.unique
     unique_consecutive = _functions.unique_consecutive
     unsafe_chunk = _functions.chunk
-    unsafe_split = _join.unsafe_split
-    unsafe_split_with_sizes = _join.split_with_sizes
+    unsafe_split = _functions.unsafe_split
+    unsafe_split_with_sizes = _functions.split_with_sizes
     unsqueeze = _ops.unsqueeze
-    unsqueeze_ = _inplace.unsqueeze_
+    unsqueeze_ = _functions.unsqueeze_
     var = _functions.var
     vdot = _ops.vdot
     view = _shape.view

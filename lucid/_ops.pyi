@@ -253,9 +253,9 @@ def i1e(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """e^-|x| i1(x): i1 without its overflow."""
 def index_add(
     x: Operand,
-    dim: int,
-    index: Operand,
-    source: Operand,
+    dim: int = ...,
+    index: Operand = ...,
+    source: Operand = ...,
     alpha: float = 1,
     *,
     out: Tensor | None = None,
@@ -264,16 +264,16 @@ def index_add(
     """`x` with alpha * (slices of `source`) added at the positions `index` along `dim`; repeats add up."""
 def index_copy(
     x: Operand,
-    dim: int,
-    index: Operand,
-    source: Operand,
+    dim: int = ...,
+    index: Operand = ...,
+    source: Operand = ...,
     *,
     out: Tensor | None = None,
     axis: int | None = None,
 ) -> Tensor:
     """`x` with the slices of `source` written at the positions `index` along `dim`."""
 def index_select(
-    x: Operand, dim: int, index: Operand, *, out: Tensor | None = None, axis: int | None = None
+    x: Operand, dim: int = ..., index: Operand = ..., *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
     """Slices of `x` at the positions `index` along `dim`: a copy."""
 def inner(x: Operand, other: Operand) -> Tensor:
@@ -336,7 +336,9 @@ def logaddexp(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """log(e^x + e^y) without overflow."""
 def logaddexp2(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """log2(2^x + 2^y) without overflow."""
-def logcumsumexp(x: Operand, dim: int, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
+def logcumsumexp(
+    x: Operand, dim: int = ..., *, out: Tensor | None = None, axis: int | None = None
+) -> Tensor:
     """log of the cumulative sum of exp(x) along `dim`, without overflow; leading -inf have gradient 0."""
 def logical_and(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether x and y are both nonzero."""
@@ -352,7 +354,7 @@ def logsigmoid(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """log(sigmoid(x)) = -log(1 + e^-x)."""
 def logsumexp(
     x: Operand,
-    dim: int | Sequence[int] | None,
+    dim: int | Sequence[int] | None = ...,
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
@@ -391,7 +393,9 @@ def nan_to_num(
     out: Tensor | None = None,
 ) -> Tensor:
     """x with NaN, inf and -inf replaced."""
-def narrow(x: Operand, dim: int, start: int, length: int, *, axis: int | None = None) -> Tensor:
+def narrow(
+    x: Operand, dim: int = ..., start: int = ..., length: int = ..., *, axis: int | None = None
+) -> Tensor:
     """`x[start:start + length]` along `dim`: a view."""
 def ndtr(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The normal distribution function: erfc(-x / sqrt(2)) / 2."""
@@ -407,8 +411,6 @@ def outer(x: Operand, vec2: Operand) -> Tensor:
     """The products x_i vec2_j of two vectors: [n, m]. Raises ShapeError for other shapes."""
 def polygamma(order: int, x: Operand, *, out: Tensor | None = None) -> Tensor:
     """The derivative of digamma of order n: (-1)^(n+1) n! zeta(n + 1, x) for n >= 1 (DLMF 5.15.1)."""
-def positive(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """x itself, as a new array: +x."""
 def pow(x: Operand, y: Operand, *, out: Tensor | None = None) -> Tensor:
     """Power x ** y, element by element with broadcasting."""
 def prelu(x: Operand, weight: Operand) -> Tensor:
@@ -436,16 +438,22 @@ def scaled_modified_bessel_k0(x: Operand, *, out: Tensor | None = None) -> Tenso
 def scaled_modified_bessel_k1(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """e^x modified_bessel_k1(x): without its underflow."""
 def scatter_add(
-    x: Operand, dim: int, index: Operand, src: Operand, *, out: Tensor | None = None, axis: int | None = None
+    x: Operand,
+    dim: int = ...,
+    index: Operand = ...,
+    src: Operand = ...,
+    *,
+    out: Tensor | None = None,
+    axis: int | None = None,
 ) -> Tensor:
     """`x` with the elements of `src` added at the positions `index` along `dim`; repeats add up."""
-def select(x: Operand, dim: int, index: int, *, axis: int | None = None) -> Tensor:
+def select(x: Operand, dim: int = ..., index: int = ..., *, axis: int | None = None) -> Tensor:
     """`x` at one position along `dim`, without that dimension: a view."""
 def selu(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """scale (max(x, 0) + min(0, alpha (e^x - 1))), with the alpha and scale that keep mean 0 and variance
     1."""
 def sgn(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0."""
+    """The sign of x: -1, 0, 1 (NaN stays NaN); for complex x the unit number x / |x|, and 0 at 0."""
 def shifted_chebyshev_polynomial_t(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """The Chebyshev polynomial of the first kind, at 2 x - 1 of degree n at x; 0 for n < 0."""
 def shifted_chebyshev_polynomial_u(x: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -457,7 +465,7 @@ def shifted_chebyshev_polynomial_w(x: Operand, n: Operand, *, out: Tensor | None
 def sigmoid(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Logistic function of each element: 1 / (1 + exp(-x)), without overflow."""
 def sign(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """Sign of each element: -1, 0 or 1. The derivative is 0."""
+    """Sign of each element: -1, 0 or 1; NaN stays NaN (PyTorch: 0). The derivative is 0."""
 def signbit(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Whether the sign bit is set: true for negative numbers and -0.0."""
 def sin(x: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -479,7 +487,7 @@ def spherical_bessel_j0(x: Operand, *, out: Tensor | None = None) -> Tensor:
 def sqrt(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """Square root of each element; NaN below 0. The derivative at 0 is inf."""
 def square(x: Operand, *, out: Tensor | None = None) -> Tensor:
-    """x^2 of each element; integers stay integers."""
+    """x^2 of each element; integers stay integers, bools become int64."""
 def take(x: Operand, index: Operand, *, out: Tensor | None = None) -> Tensor:
     """Elements of the flattened `x` at the positions `index` (negative: from the end), in index's shape."""
 def tan(x: Operand, *, out: Tensor | None = None) -> Tensor:
@@ -500,7 +508,7 @@ def trunc(x: Operand, *, out: Tensor | None = None) -> Tensor:
     """x without its fraction, towards 0; integers as they are. Its derivative is 0."""
 def unfold_windows(x: Operand, dimension: int, size: int, step: int) -> Tensor:
     """Windows of `size` elements, `step` apart, along `dimension`: a view, windows in the last dim."""
-def unsqueeze(x: Operand, dim: int, *, axis: int | None = None) -> Tensor:
+def unsqueeze(x: Operand, dim: int = ..., *, axis: int | None = None) -> Tensor:
     """`x` with a dimension of size 1 before `dim` (-1: at the end): a view."""
 def vdot(x: Operand, other: Operand) -> Tensor:
     """The sum of conj(x_i) other_i of two vectors, 0-d."""

@@ -18,6 +18,10 @@ class DtypeError(LucidError, TypeError):
     """A dtype, or a kind of argument, that an operation cannot take."""
 
 
+class DivisionError(LucidError, ZeroDivisionError):
+    """Integers divided by 0."""
+
+
 class DeviceError(LucidError):
     """A device that is not there, or tensors on different devices."""
 

@@ -18,7 +18,8 @@ from .autograd.literal import holds_arrays, host_array, printed, python_dtype
 from .autograd.operands import operand
 from .autograd.record import PARAMETER, RECORDED
 from .autograd.transfer import moved, transfer
-from .errors import DtypeError, GradError, LucidError, ShapeError
+from .errors import DeviceError, DtypeError, GradError, LucidError, ShapeError
+from .ops.common import in_dtype
 from .ops.registry import OPS
 from .storage.backend import Backend, backend_of, device_of
 from .storage.device import Device
@@ -185,9 +186,9 @@ class Tensor(TensorMethods):
         if found is None:
             backend = self.backend
             found = _wrap(backend.xp.array(self.array, copy=True), backend, cls=type(self))
-            found.requires_grad = self.requires_grad
+            found._requires_grad = self.requires_grad
             if self.grad is not None:
-                found.grad = self.grad.detach().clone()
+                found._grad = self.grad.detach().clone()
             memo[id(self)] = found
         return found
 
@@ -250,14 +251,19 @@ class Tensor(TensorMethods):
     def pin_memory(self) -> Tensor:
         """A copy in page-locked host memory, from which a GPU copies without staging; itself without a GPU.
 
+        Raises DeviceError for a tensor that is not on the CPU.
+
         >>> import lucid
         >>> lucid.tensor([1.0]).pin_memory()
         tensor([1.])
         """
-        from .storage.backend import Backend
-
-        cuda = next((b for b in Backend.instances() if b.name == "cuda"), None)
-        return self if cuda is None else _wrap(cuda.pin(self.array), self.backend)
+        if self.backend.name != "cpu":
+            raise DeviceError(f"pin_memory: expected a tensor on the CPU, got one on {self.device}")
+        try:
+            cuda = backend_of("cuda")
+        except DeviceError:
+            return self
+        return _wrap(cuda.pin(self.array), self.backend)
 
     def is_pinned(self) -> bool:
         """Whether the data lies in page-locked host memory.
@@ -322,14 +328,7 @@ class Tensor(TensorMethods):
         >>> lucid.tensor([1.0]).requires_grad_()
         tensor([1.], requires_grad=True)
         """
-        if requires_grad:
-            require_differentiable(self.dtype)
-        elif self.edge is not None:
-            raise GradError(
-                "requires_grad_: only leaves can stop requiring grad (this tensor has a grad_fn); "
-                "use .detach()"
-            )
-        self.requires_grad = bool(requires_grad)
+        self.requires_grad = requires_grad
         return self
 
     def detach(self) -> Tensor:
@@ -352,7 +351,7 @@ class Tensor(TensorMethods):
         """
         if self.base is not None:
             raise GradError("detach_: a view cannot be detached in place; use .detach()")
-        self.edge, self.requires_grad = None, False
+        self.edge, self._requires_grad = None, False
         return self
 
     @property
@@ -499,8 +498,8 @@ class Parameter(Tensor):
         source = data if isinstance(data, TensorImpl) else tensor(() if data is None else data)
         if requires_grad:
             require_differentiable(source.dtype)
-        t.storage, t.requires_grad = source.storage, bool(requires_grad)
-        t.edge = t.grad = t.accumulate = t.base = None
+        t.storage, t._requires_grad = source.storage, bool(requires_grad)
+        t.edge = t._grad = t.accumulate = t.base = None
         return t
 
     def __init__(self, data: Any = None, requires_grad: Any = True) -> None:
@@ -511,7 +510,7 @@ class Parameter(Tensor):
         found = memo.get(id(self))
         if found is None:
             found = _wrap(self.backend.xp.array(self.array, copy=True), self.backend, cls=type(self))
-            found.requires_grad = self.requires_grad
+            found._requires_grad = self.requires_grad
             memo[id(self)] = found
         return found
 
@@ -524,11 +523,11 @@ def _wrap(array: Any, backend: Backend, requires_grad: Any = False, cls: Any = T
     """A tensor without history around a raw array."""
     t = TensorImpl.__new__(cls)
     t.array, t.backend, t._storage = array, backend, None
-    t.edge = t.grad = t.accumulate = t.base = None
-    t.requires_grad = False
+    t.edge = t._grad = t.accumulate = t.base = None
+    t._requires_grad = False
     if requires_grad:
         require_differentiable(array.dtype)
-        t.requires_grad = True
+        t._requires_grad = True
     return t
 
 
@@ -569,6 +568,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: Any 
             if isinstance(data, (np.ndarray, np.generic)) or holds_arrays(data)
             else python_dtype(array)
         )
+    elif array.size and wanted.itemsize < 8 and array.dtype == np.int64 and not holds_arrays(data):
+        in_dtype("tensor", int(array.max()), wanted), in_dtype("tensor", int(array.min()), wanted)
     array = backend_of("cpu").quietly(np.array, array, dtype=wanted, order="C", copy=True)
     return _wrap(backend.from_numpy(array), backend, requires_grad)
 

@@ -28,7 +28,9 @@ def run(tests):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_the_module(name):
-    run(FINDER.find(importlib.import_module(name)))
+    found = FINDER.find(importlib.import_module(name))
+    # Names that `lucid` looks up on first use are examined below; here its `bool` and `sum` hide Python's.
+    run(test for test in found if name != "lucid" or test.name == name)
 
 
 def test_examples_of_ops_and_public_functions():

@@ -59,12 +59,12 @@ def test_threads_share_a_sweep(monkeypatch):
 
 
 def test_default_tensor_types(device):
-    for given in (f"torch.{'cuda.' * (device == 'cuda')}DoubleTensor",
-                  lucid.cuda.DoubleTensor if device == "cuda" else lucid.DoubleTensor):
+    for given in (f"torch.{'cuda.' * (device != 'cpu')}DoubleTensor",
+                  lucid.cuda.DoubleTensor if device != "cpu" else lucid.DoubleTensor):
         lucid.set_default_tensor_type(given)
         x = lucid.zeros(2)
-        assert x.dtype == lucid.float64 and x.is_cuda == (device == "cuda")
-        assert lucid.get_default_device().type == device
+        assert x.dtype == lucid.float64 and x.is_cuda == (device != "cpu")
+        assert lucid.get_default_device().type == device.split(":")[0]
     for wrong in ("torch.LongTensor", lucid.LongTensor, "Float"):
         with pytest.raises(TypeError, match="expected a floating type such as 'FloatTensor'"):
             lucid.set_default_tensor_type(wrong)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.errors import DtypeError, GradError, LucidError, ShapeError
+from lucid.errors import DeviceError, DtypeError, GradError, LucidError, ShapeError
 
 
 def test_construction(device):
@@ -191,3 +191,36 @@ def test_parameter():
     with pytest.raises(DtypeError):
         lucid.Parameter(lucid.tensor([1]))
     assert not lucid.Parameter(lucid.tensor([1]), requires_grad=False).requires_grad
+
+
+def test_assigned_gradients_and_flags_are_checked(device):
+    x = lucid.ones(2, requires_grad=True, device=device)
+    for wrong, error, text in (
+        (lucid.ones(3, device=device), ShapeError, r"grad: expected shape \(2,\), .*got \(3,\)"),
+        (lucid.ones(2, device=device).double(), DtypeError, r"float64; convert it with .to\(lucid.float32\)"),
+        ([1.0, 1.0], GradError, "grad: expected a tensor or None, got list"),
+    ):
+        with pytest.raises(error, match=text):
+            x.grad = wrong
+        assert x.grad is None
+    x.grad = lucid.full((2,), 5.0, device=device)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [7.0, 7.0]
+    x.grad = None
+    y = x * 2
+    with pytest.raises(GradError, match="only leaves can stop requiring grad"):
+        y.requires_grad = False
+    assert y.requires_grad
+    n = lucid.tensor([1, 2], device=device)
+    with pytest.raises(DtypeError, match="only floating and complex tensors have gradients, got int64"):
+        n.requires_grad = True
+    x.requires_grad = 0
+    assert x.requires_grad is False and not (x * 2).requires_grad
+
+
+def test_a_gradient_stays_on_its_device(device):
+    if str(device) == "cpu":
+        pytest.skip("needs a second device")
+    x = lucid.ones(2, requires_grad=True, device=device)
+    with pytest.raises(DeviceError, match=r"grad: expected device cuda:\d, .*got cpu; move it with"):
+        x.grad = lucid.ones(2)

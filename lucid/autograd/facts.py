@@ -6,9 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import IndexRangeError
 from ..storage.device import Device
 from ..storage.dtype import is_differentiable
 from .impl import TensorImpl
+
+
+def _at(name: str, values: tuple[int, ...], dim: Any) -> int:
+    """The value of one dimension."""
+    try:
+        return values[dim]
+    except (IndexError, TypeError):
+        raise IndexRangeError(
+            f"{name}: expected dim as an integer in [{-len(values)}, {len(values) - 1}], got {dim!r}"
+        ) from None
 
 
 class TensorFacts(TensorImpl):
@@ -28,7 +39,7 @@ class TensorFacts(TensorImpl):
         >>> lucid.zeros(2, 3).size(), lucid.zeros(2, 3).size(1)
         ((2, 3), 3)
         """
-        return self.array.shape if dim is None else self.array.shape[dim]
+        return self.array.shape if dim is None else _at("size", self.array.shape, dim)
 
     @property
     def ndim(self) -> int:
@@ -97,7 +108,7 @@ class TensorFacts(TensorImpl):
         ((3, 1), 1)
         """
         strides = tuple(s // max(self.itemsize, 1) for s in self.array.strides)
-        return strides if dim is None else strides[dim]
+        return strides if dim is None else _at("stride", strides, dim)
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps.

@@ -30,7 +30,10 @@ class FunctionNode(Node):
         self._non_differentiable: tuple[Any, ...] = ()
         self._dirty: tuple[Any, ...] = ()
         self.needs_input_grad: tuple[bool, ...] = ()
+        # (shape, dtype, backend): of the differentiable outputs; and of all, each with its number among
+        # those (None for one that is not), None for what is no tensor.
         self.meta: list[Any] = []
+        self.returned: list[tuple[int | None, Any]] = []
         self.positions: list[int] = []
         self.places: list[Any] = []
 
@@ -64,7 +67,7 @@ class FunctionNode(Node):
     save_for_forward = save_for_backward
 
     def mark_non_differentiable(self, *outputs: Any) -> None:
-        """Nothing; these outputs get no gradient."""
+        """Nothing; these outputs require no grad; backward gets zeros for them."""
         self._non_differentiable = outputs
 
     def mark_dirty(self, *inputs: Any) -> None:
@@ -112,7 +115,7 @@ class FunctionNode(Node):
             nr = next((k for k, i in enumerate(tensor_outputs) if outputs[i] is t), None)
             leaf = weakref.ref(t) if nr is None and t.edge is None else None
             storage = t.storage
-            if leaf is not None and not t.requires_grad:
+            if leaf is not None and not t._requires_grad:
                 leaf = None
             version = storage.version
             if hooks is not None:
@@ -167,11 +170,14 @@ class FunctionNode(Node):
         return self._backward(list(g) if isinstance(g, list) else [g])
 
     def _backward(self, tensors: list[Any]) -> tuple[Any, ...]:
-        if self.materialize:
-            for i, (t, (shape, dtype, backend)) in enumerate(zip(tensors, self.meta, strict=True)):
-                if t is None:
-                    tensors[i] = TensorImpl.from_storage(Storage(backend.xp.zeros(shape, dtype), backend))
-        grads = self.function.backward(self, *tensors)
+        given: list[Any] = []
+        for k, meta in self.returned:
+            t = None if k is None else tensors[k]
+            if t is None and meta is not None and self.materialize:
+                shape, dtype, backend = meta
+                t = TensorImpl.from_storage(Storage(backend.xp.zeros(shape, dtype), backend))
+            given.append(t)
+        grads = self.function.backward(self, *given)
         grads = (
             grads if isinstance(grads, tuple) else (grads,) if not isinstance(grads, list) else tuple(grads)
         )
@@ -210,9 +216,11 @@ class FunctionNode(Node):
 class Function:
     """Base class of a user's own differentiable function.
 
-    Static `forward(ctx, *args)` and `backward(ctx, *grads)`, called by `apply`. backward returns one gradient
-    per positional argument of forward (None for those that are no tensors). With `create_graph=True` backward
-    is itself recorded, so double backward works when it is made of lucid operations.
+    Static `forward(ctx, *args)` and `backward(ctx, *grads)`, called by `apply`. backward gets one gradient
+    per output of forward (zeros for those that are not differentiable, None for those that are no tensors)
+    and returns one per positional argument of forward (None for those that are no tensors). With
+    `create_graph=True` backward is itself recorded, so double backward works when it is made of lucid
+    operations.
 
     >>> import lucid
     >>> class Cube(lucid.autograd.Function):
@@ -251,8 +259,8 @@ class Function:
         node = FunctionNode()
         node.function = cls
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, TensorImpl)]
-        record = bool(mode.flags & GRAD) and any(t.requires_grad for _, t in tensors)
-        node.needs_input_grad = tuple(isinstance(a, TensorImpl) and a.requires_grad and record for a in args)
+        record = bool(mode.flags & GRAD) and any(t._requires_grad for _, t in tensors)
+        node.needs_input_grad = tuple(isinstance(a, TensorImpl) and a._requires_grad and record for a in args)
         with set_grad_enabled(False):
             if cls.setup_context is not None:
                 result = cls.forward(*args)
@@ -262,7 +270,7 @@ class Function:
         outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         node.once = getattr(cls.backward, "_once_differentiable", False)
         if record:
-            node.edges = tuple((t.edge or leaf_edge(t)) if t.requires_grad else None for _, t in tensors)
+            node.edges = tuple((t.edge or leaf_edge(t)) if t._requires_grad else None for _, t in tensors)
             node.positions = [i for i, _ in tensors]
             node.shapes = [t.storage.array.shape for _, t in tensors]
             node.places = [t.storage.backend for _, t in tensors]
@@ -289,7 +297,7 @@ class Function:
             if not isinstance(t, TensorImpl) or id(t) in off or t.storage.array.dtype.num < 11:
                 continue
             if id(t) in dirty:
-                if t.edge is None and t.requires_grad:
+                if t.edge is None and t._requires_grad:
                     raise GradError(
                         f"{cls.__name__}: a leaf that requires grad ({describe(t)}) was changed in place; "
                         "clone() it first"
@@ -297,13 +305,18 @@ class Function:
             elif id(t) in given:
                 outputs[i] = TensorImpl.from_storage(ViewStorage(t.storage.array, t.storage))
             positions.append(i)
-        node.meta = [
-            (s.array.shape, s.array.dtype, s.backend) for s in (outputs[i].storage for i in positions)
+        node.returned = [
+            (
+                positions.index(i) if i in positions else None,
+                (t.array.shape, t.array.dtype, t.backend) if isinstance(t, TensorImpl) else None,
+            )
+            for i, t in enumerate(outputs)
         ]
+        node.meta = [node.returned[i][1] for i in positions]
         node.backend = next((t for t in outputs if isinstance(t, TensorImpl)), args[0]).storage.backend
         node.pack(original, positions)
         for k, i in enumerate(positions):
-            outputs[i].edge, outputs[i].requires_grad = (Port(node, k) if node.is_barrier else node), True
+            outputs[i].edge, outputs[i]._requires_grad = (Port(node, k) if node.is_barrier else node), True
 
 
 def once_differentiable(backward: Any) -> Any:

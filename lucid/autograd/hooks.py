@@ -86,7 +86,7 @@ def register_hook(t: TensorImpl, hook: Callable[..., Any]) -> RemovableHandle:
     """A handle; `hook(grad)` runs once per backward call on the tensor's whole
     gradient and may return another.
     """
-    if not t.requires_grad:
+    if not t._requires_grad:
         raise GradError(
             "register_hook: expected a tensor that requires grad, got one that does not; "
             "set requires_grad=True first"
@@ -96,7 +96,7 @@ def register_hook(t: TensorImpl, hook: Callable[..., Any]) -> RemovableHandle:
 
 def register_post_accumulate_grad_hook(t: TensorImpl, hook: Callable[..., Any]) -> RemovableHandle:
     """A handle; `hook(leaf)` runs each time after the leaf's `.grad` was written."""
-    if t.edge is not None or not t.requires_grad:
+    if t.edge is not None or not t._requires_grad:
         raise GradError(
             "register_post_accumulate_grad_hook: expected a leaf that requires grad; "
             "on other tensors use register_hook or retain_grad"
@@ -106,7 +106,7 @@ def register_post_accumulate_grad_hook(t: TensorImpl, hook: Callable[..., Any]) 
 
 def retain_grad(t: TensorImpl) -> None:
     """Nothing; `t.grad` is written by backward although `t` is not a leaf."""
-    if not t.requires_grad:
+    if not t._requires_grad:
         raise GradError(
             "retain_grad: expected a tensor that requires grad, got one that does not; "
             "set requires_grad=True on its inputs"
@@ -129,7 +129,7 @@ def run_pre(node: Node, g: Any, backend: Any, create: bool) -> Any:
                 new = TensorImpl.from_storage(
                     Storage(backend.xp.array(g, dtype=t.storage.array.dtype, copy=True), backend)
                 )
-            t.grad = new if t.grad is None else t.grad + new
+            t._grad = new if t._grad is None else t._grad + new
     for hook in list(hooks.pre.values()):
         g = _call_tuple(node, hook, g, backend, create)
     return g
@@ -150,15 +150,26 @@ def _unwrap(node: Node, old: Any, new: Any, create: bool) -> Any:
     return new if create else new.storage.array
 
 
+def _run(node: Node, hook: Callable[..., Any], *args: Any) -> Any:
+    """What a hook returns; its error, as it is, gets a note that names the node: also where that is the head
+    of a fused group, whose parts do not run one by one.
+    """
+    try:
+        return hook(*args)
+    except Exception as error:
+        error.add_note(f"raised by a hook of {node.name()} ({getattr(hook, '__qualname__', hook)})")
+        raise
+
+
 def _call(node: Node, hook: Callable[..., Any], g: Any, backend: Any, create: bool) -> Any:
-    new = hook(_wrap(g, backend, create))
+    new = _run(node, hook, _wrap(g, backend, create))
     return g if new is None else _unwrap(node, g, new, create)
 
 
 def _call_tuple(node: Node, hook: Callable[..., Any], g: Any, backend: Any, create: bool) -> Any:
     several = isinstance(g, (list, tuple))
     parts = list(g) if several else [g]
-    new = hook(tuple(_wrap(p, backend, create) for p in parts))
+    new = _run(node, hook, tuple(_wrap(p, backend, create) for p in parts))
     if new is not None:
         new = new if isinstance(new, (list, tuple)) else (new,)
         if len(new) != len(parts):
@@ -174,7 +185,7 @@ def run_post(node: Node, grads: Any, g: Any, backend: Any, create: bool) -> Any:
     outputs = tuple(_wrap(p, backend, create) for p in (g if isinstance(g, (list, tuple)) else (g,)))
     grads = list(grads or ())
     for hook in list(node.hooks.post.values()):
-        new = hook(tuple(_wrap(p, backend, create) for p in grads), outputs)
+        new = _run(node, hook, tuple(_wrap(p, backend, create) for p in grads), outputs)
         if new is not None:
             new = new if isinstance(new, (list, tuple)) else (new,)
             if len(new) != len(grads):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import DtypeError, GradError
+from ..errors import DeviceError, DtypeError, GradError, ShapeError
 from ..storage.dtype import is_differentiable
 from ..storage.storage import Storage, ViewStorage
 from .node import AccumulateGrad, Edge, FuncOp, Node, Port
@@ -41,9 +41,9 @@ class TensorImpl:
         "array",
         "backend",
         "_storage",
-        "requires_grad",
+        "_requires_grad",
         "edge",
-        "grad",
+        "_grad",
         "accumulate",
         "base",
         "__weakref__",
@@ -51,9 +51,9 @@ class TensorImpl:
     array: Any
     backend: Any
     _storage: Storage | ViewStorage | None
-    requires_grad: bool
+    _requires_grad: bool
     edge: Node | None
-    grad: Any
+    _grad: Any
     accumulate: AccumulateGrad | None
     base: tuple[Any, Any, tuple[Any, ...]] | None
     tensor_class: ClassVar[Any]
@@ -83,8 +83,8 @@ class TensorImpl:
         """
         t = cls.tensor_class.__new__(cls.tensor_class)
         t._storage, t.array, t.backend = storage, storage.array, storage.backend
-        t.edge, t.requires_grad = edge, edge is not None
-        t.grad = t.accumulate = t.base = None
+        t.edge, t._requires_grad = edge, edge is not None
+        t._grad = t.accumulate = t.base = None
         return t
 
     @property
@@ -98,6 +98,52 @@ class TensorImpl:
     @storage.setter
     def storage(self, storage: Storage | ViewStorage) -> None:
         self._storage, self.array, self.backend = storage, storage.array, storage.backend
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on the tensor are recorded.
+
+        Assigning raises DtypeError for True on integers, GradError for False on what is no leaf.
+
+        >>> import lucid
+        >>> x = lucid.ones(2)
+        >>> x.requires_grad = True
+        >>> (x * 2).requires_grad
+        True
+        """
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
+        if requires_grad:
+            require_differentiable(self.dtype)
+        elif self.edge is not None:
+            raise GradError(
+                "requires_grad_: only leaves can stop requiring grad (this tensor has a grad_fn); "
+                "use .detach()"
+            )
+        self._requires_grad = bool(requires_grad)
+
+    @property
+    def grad(self) -> Any:
+        """The gradient of a leaf, after a backward pass; None before.
+
+        Assigning raises ShapeError, DtypeError or DeviceError for a gradient that does not fit the tensor,
+        GradError for what is no tensor.
+
+        >>> import lucid
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> (x * 3).sum().backward()
+        >>> x.grad
+        tensor([3., 3.])
+        """
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: Any) -> None:
+        if grad is not None:
+            require_fits(grad, self)
+        self._grad = grad
 
     @property
     def grad_fn(self) -> Node | None:
@@ -149,7 +195,7 @@ def gradient_edge(t: TensorImpl) -> Node:
     >>> lucid.autograd.graph.gradient_edge(x.exp()).name()
     'ExpBackward'
     """
-    if not t.requires_grad:
+    if not t._requires_grad:
         raise GradError(
             f"backward: expected a tensor that requires grad, got one ({describe(t)}) that does not and has "
             "no grad_fn; set requires_grad=True on the inputs before computing, and compute outside "
@@ -165,7 +211,10 @@ def describe(t: Any) -> str:
             f"{t.storage.array.dtype.name}[{','.join(map(str, t.storage.array.shape))}] "
             f"{t.storage.backend.device}"
         )
-    return f"{type(t).__name__} {t!r}" if len(repr(t)) < 40 else type(t).__name__
+    if isinstance(t, (list, tuple)) and any(isinstance(v, TensorImpl) for v in t):
+        return f"{type(t).__name__} [{', '.join(map(describe, t))}]"
+    text = repr(t)
+    return f"{type(t).__name__} {text}" if len(text) < 40 else type(t).__name__
 
 
 def require_differentiable(dtype: Any) -> None:
@@ -175,6 +224,19 @@ def require_differentiable(dtype: Any) -> None:
             f"requires_grad: only floating and complex tensors have gradients, got {dtype.name}; "
             "convert first, for example x.float()"
         )
+
+
+def require_fits(grad: Any, t: TensorImpl) -> None:
+    """Nothing; raises unless `grad` can be the gradient of `t`: of its shape and dtype, on its device."""
+    if not isinstance(grad, TensorImpl):
+        raise GradError(f"grad: expected a tensor or None, got {type(grad).__name__}")
+    for what, error, came, expected, way in (
+        ("shape", ShapeError, grad.shape, t.shape, "reshape it"),
+        ("dtype", DtypeError, grad.dtype.name, t.dtype.name, f"convert it with .to(lucid.{t.dtype.name})"),
+        ("device", DeviceError, grad.device, t.device, f"move it with .to({str(t.device)!r})"),
+    ):
+        if came != expected:
+            raise error(f"grad: expected {what} {expected}, that of the tensor, got {came}; {way}")
 
 
 def rebuild(n: FuncOp, i: int) -> Any:
@@ -200,5 +262,5 @@ def _with_edge(storage: Storage, edge: Node | None) -> Any:
     if type(edge) is not AccumulateGrad:
         return TensorImpl.from_storage(storage, edge)
     t = TensorImpl.from_storage(storage)
-    t.requires_grad, t.accumulate = True, edge
+    t._requires_grad, t.accumulate = True, edge
     return t

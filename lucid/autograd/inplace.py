@@ -7,15 +7,18 @@ every other live view of the same memory, as in PyTorch.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import DtypeError, InplaceError, ShapeError
 from ..ops.registry import OPS
+from ..ops.signature import aliases
 from ..storage.backend import Backend
 from ..storage.dtype import category
 from ..storage.storage import Storage, ViewStorage
+from .arguments import RAW, refuse
 from .impl import TensorImpl, describe
 from .mode import GRAD, mode
 from .node import FuncOp
@@ -41,14 +44,14 @@ def check_writable(x: Any, name: str) -> None:
 
 def check_leaf(x: Any, name: str) -> None:
     """Nothing; raises when `x` is a leaf that requires grad, or a view of one, and ops are recorded."""
-    if mode.flags & GRAD and x.requires_grad:
+    if mode.flags & GRAD and x._requires_grad:
         if x.edge is None:
             raise InplaceError(
                 f"{name}: a leaf that requires grad ({describe(x)}) cannot be changed in place while "
                 "operations are recorded; use the out-of-place form, or wrap the update in lucid.no_grad()"
             )
         root = _root(x)
-        if root.edge is None and root.requires_grad:
+        if root.edge is None and root._requires_grad:
             raise InplaceError(
                 f"{name}: a view of a leaf that requires grad ({describe(root)}) cannot be changed in place "
                 "while operations are recorded; use the out-of-place form, clone() the leaf first, "
@@ -81,7 +84,7 @@ def write(x: Any, value: Any, name: str) -> Any:
         array[...] = new
     x.storage.version += 1
     if mode.flags & GRAD and (
-        value.requires_grad or x.requires_grad or (x.base is not None and _root(x).requires_grad)
+        value._requires_grad or x._requires_grad or (x.base is not None and _root(x)._requires_grad)
     ):
         rebase(x, value, name)
     return x
@@ -117,7 +120,7 @@ def rebase(x: Any, value: Any, name: str) -> None:
             )
         put = OPS["view_put"]
         holder = TensorImpl.from_storage(parent.storage)
-        mask = int(parent.requires_grad) | int(value.requires_grad) << 1
+        mask = int(parent._requires_grad) | int(value._requires_grad) << 1
         if mask:
             build(
                 put,
@@ -129,10 +132,10 @@ def rebase(x: Any, value: Any, name: str) -> None:
                 parent.storage.backend,
             )
         root, value = parent, holder
-    root.edge, root.requires_grad = value.edge, value.requires_grad
-    if not value.requires_grad:
+    root.edge, root._requires_grad = value.edge, value._requires_grad
+    if not value._requires_grad:
         root.edge = None
-    if value.edge is None and value.requires_grad:
+    if value.edge is None and value._requires_grad:
         # The new value is a leaf itself (x.copy_(leaf)): a clone node stands between them.
         root.edge = RECORDED.clone(value).edge
     for reference in root.storage.root.views or ():
@@ -141,10 +144,10 @@ def rebase(x: Any, value: Any, name: str) -> None:
             continue
         parent, op, statics = view.base
         if op is None:
-            view.edge, view.requires_grad = root.edge, False
+            view.edge, view._requires_grad = root.edge, False
             continue
         renewed = _viewed(parent, op, statics)
-        view.edge, view.requires_grad = renewed.edge, renewed.requires_grad
+        view.edge, view._requires_grad = renewed.edge, renewed._requires_grad
 
 
 def _viewed(x: Any, op: Any, statics: tuple[Any, ...]) -> Any:
@@ -161,13 +164,13 @@ def change_shape(x: Any, op: str, *statics: Any) -> Any:
     """
     check_leaf(x, f"{op}_")
     before = TensorImpl.from_storage(x.storage, x.edge)
-    before.requires_grad, before.accumulate, before.base = x.requires_grad, x.accumulate, x.base
+    before._requires_grad, before.accumulate, before.base = x._requires_grad, x.accumulate, x.base
     after = _viewed(before, OPS[op], statics)
     root = x.storage.root
     root.version += 1
     x.storage = ViewStorage(after.array, root)
     if mode.flags & GRAD:
-        x.edge, x.requires_grad = after.edge, after.requires_grad
+        x.edge, x._requires_grad = after.edge, after._requires_grad
     views = root.views or []
     viewed = [v for v in (reference() for reference in views) if v is not None and v.base is not None]
     if x.base is None and not any(v.base[0] is x for v in viewed):
@@ -186,13 +189,25 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The in-place method `name` of an op: computes out of place, then writes."""
 
     def inplace(x: Any, *args: Any, **kwargs: Any) -> Any:
-        check_writable(x, name)
-        return write(x, function(x, *args, **kwargs), name)
+        try:
+            check_writable(x, name)
+            if kwargs:
+                kwargs = _own_names(function, kwargs)
+            return write(x, function(x, *args, **kwargs), name)
+        except RAW as error:
+            refuse(name, function, error, (x, *args), kwargs)
+            raise
 
     inplace.__name__ = inplace.__qualname__ = name
     inplace.__doc__ = document(name)
     inplace.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature help() shows
     return inplace
+
+
+def _own_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the function's names: `dim` for NumPy's `axis`."""
+    renamed = dict(aliases(inspect.signature(function).parameters.values()))
+    return {renamed.get(k, k): v for k, v in kwargs.items()}
 
 
 def document(name: str) -> str:

@@ -309,17 +309,17 @@ class AccumulateGrad(Node):
         buffer may be kept (`own`).
         """
         leaf = self.reference()
-        if leaf is None or not leaf.requires_grad:
+        if leaf is None or not leaf._requires_grad:
             return
         g = box.pop()
-        grad = leaf.grad
+        grad = leaf._grad
         if create_graph:
-            leaf.grad = g if grad is None else grad + g
+            leaf._grad = g if grad is None else grad + g
         elif grad is None:
             storage = Storage(own(g, self.backend, leaf.storage.array), self.backend)
-            leaf.grad = type_of_tensor(leaf).from_storage(storage)
-        elif grad.requires_grad:
-            leaf.grad = grad.detach() + type_of_tensor(leaf).from_storage(
+            leaf._grad = type_of_tensor(leaf).from_storage(storage)
+        elif grad._requires_grad:
+            leaf._grad = grad.detach() + type_of_tensor(leaf).from_storage(
                 Storage(self.backend.asarray(g), self.backend)
             )
         else:
@@ -340,7 +340,7 @@ class AccumulateGrad(Node):
         an assignment of the user's has brought about.
         """
         leaf = self.reference()
-        grad = None if leaf is None else leaf.grad
+        grad = None if leaf is None else leaf._grad
         for what, place in (
             ("gradient", device_of(g)),
             ("`.grad`", None if grad is None else grad.storage.backend.device),

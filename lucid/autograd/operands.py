@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
+from ..errors import DtypeError, LucidError, ShapeError
 from ..ops.describe import listed
 from ..ops.registry import Op
 from ..storage.backend import backend_of
-from ..storage.dtype import category, get_default_dtype, of_number, result_type
+from ..storage.dtype import ALL, category, get_default_dtype, of_number, result_type
 from ..storage.storage import Storage
+from .arguments import kind_of, unlike
 from .impl import TensorImpl, describe
 
 _NUMBERS = (int, float, bool, complex)
@@ -40,8 +41,15 @@ def operand(op: Op, value: Any, others: tuple[Any, ...]) -> Any:
             )
         array = beside.storage.array
         dtype = array.dtype if kind is float and array.dtype.num >= 11 else of_number(value, array.dtype)
+        if op.dtype == "float" and dtype.num < 11:
+            dtype = get_default_dtype()  # as the tensor will be: -1 is no uint8
         return _constant(value, dtype, beside.storage.backend)
     if isinstance(value, np.ndarray):
+        if value.dtype not in ALL:
+            raise DtypeError(
+                f"{op.name}: expected an array of numbers or bools, got a NumPy array of {value.dtype}; "
+                "convert it with .astype(...)"
+            )
         return TensorImpl.from_storage(
             Storage(
                 (beside.storage.backend if beside is not None else backend_of()).from_numpy(value),
@@ -78,6 +86,22 @@ def _checked(value: Any, dtype: Any) -> Any:
         return np.array(value, dtype)
 
 
+# What CuPy raises when the device or the CUDA toolkit, not an argument, is the reason; and what to do.
+_DEVICE = (
+    "Launches are not waited for, so an earlier one may be the cause: CUDA_LAUNCH_BLOCKING=1 in the "
+    "environment shows which. After a fault of a kernel the process can no longer use the device; start it "
+    "again"
+)
+_TOOLKIT = (
+    "CuPy lacks a part of the CUDA toolkit: pip install 'cupy-cuda13x[ctk]' (driver for CUDA 12: "
+    "'cupy-cuda12x[ctk]')"
+)
+_NOT_OF_ARGUMENTS = {
+    **dict.fromkeys(("CUDARuntimeError", "CUDADriverError", "CUBLASError", "CUSOLVERError"), _DEVICE),
+    **dict.fromkeys(("CompileException", "NVRTCError", "DynamicLibNotFoundError", "ImportError"), _TOOLKIT),
+}
+
+
 def explained(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Exception:
     """The error to raise instead of one from inside a forward: with the op's name and its arguments."""
     if isinstance(error, (LucidError, NotImplementedError, MemoryError)):
@@ -85,6 +109,10 @@ def explained(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple
     names = op.tensors if not op.variadic else tuple(f"{op.tensors[0]}[{i}]" for i in range(len(tensors)))
     given = [f"{n}: {'None' if t is None else describe(t)}" for n, t in zip(names, tensors, strict=True)]
     given += [f"{n}={v!r}" for n, v in zip(op.statics, statics, strict=True) if v is not None]
+    cure = _NOT_OF_ARGUMENTS.get(type(error).__name__)
+    if cure is not None and any(t is not None and t.storage.backend.name == "cuda" for t in tensors):
+        text = str(error).strip()
+        return LucidError(f"{op.name}: CUDA reports {text[:500]} (got {', '.join(given)}). {cure}")
     kind, what = _reason(op, error, tensors, statics)
     if what is None:
         return kind(f"{op.name}: the arguments do not fit together: got {', '.join(given)} ({error})")
@@ -95,9 +123,8 @@ def _reason(
     op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]
 ) -> tuple[type[Exception], str | None]:
     """The class of the error, and the reason; None where only the library that raised knows it."""
-    kinds = {IndexError: IndexRangeError, TypeError: DtypeError, ValueError: ShapeError}
-    kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), LucidError)
-    text = _unlike_annotations(op, statics)
+    kind = kind_of(error)
+    text = unlike(op.forward, dict(zip(op.statics, statics, strict=True)))
     if text is not None:
         return DtypeError, text
     if op.broadcast and kind in (DtypeError, ShapeError):
@@ -120,24 +147,6 @@ _DIMENSIONS = (
     "invalid index to scalar",
     "for array of dimension",
 )
-
-
-# What a static argument of an annotation may be, and its name.
-_STATICS: dict[str, tuple[Any, str]] = {
-    "int": ((int, np.integer), "an integer"),
-    "float": ((int, float, complex, np.number), "a number"),
-    "str": (str, "a string"),
-}
-
-
-def _unlike_annotations(op: Op, statics: tuple[Any, ...]) -> str | None:
-    """Which static argument is not of its type, or None."""
-    values = dict(zip(op.statics, statics, strict=True))
-    for p in op.parameters:
-        kinds, word = _STATICS.get(str(p.annotation), (object, ""))
-        if p.name in values and not isinstance(values[p.name], kinds):
-            return f"{p.name} must be {word}, got {describe(values[p.name])}"
-    return None
 
 
 def _unlike_shapes(tensors: tuple[Any, ...]) -> str | None:

@@ -13,20 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, ShapeError
+from ..errors import DeviceError, LucidError, ShapeError
+from ..ops.common import need_order
 from ..ops.describe import document
-from ..ops.registry import OPS, Op, bind
-from ..ops.signature import declared
+from ..ops.registry import OPS, Op
+from ..ops.signature import declared, shown
 from ..storage.backend import backend_of
 from ..storage.dtype import bfloat16, complex64, complex128, get_default_dtype, result_type
 from ..storage.numpy_backend import NumpyBackend, is_busy
 from ..storage.storage import Storage, ViewStorage
+from .arguments import RAW
 from .impl import TensorImpl, describe, leaf_edge, rebuild
 from .mode import ANOMALY, GRAD, INTERCEPT, get_flags, mode
 from .node import BarrierOp, FuncOp, Port, next_sequence_nr
 from .operands import explained, operand
 from .plan import NONE, Plan, compile_source
-from .template import source
+from .template import keywords, source
 
 
 class Recorded:
@@ -49,25 +51,39 @@ def recorder(op: Op) -> Any:
         op.record = _composite(op) if op.composite else _generate(op)
         op.record.__doc__, op.record.__module__ = document(op), "lucid"
         op.record.__qualname__ = op.record.__name__ = op.name
+        if not op.composite and any(p.name == "dim" and p.default is p.empty for p in op.parameters):
+            setattr(op.record, "__signature__", shown(op.parameters, keywords(op)))  # noqa: B010  (for help())
     return op.record
 
 
 def _composite(op: Op) -> Any:
     """The op as a function on tensors, made of recorded ops. One with a rule for autocast asks it first."""
-    bound = bind(op.forward, RECORDED, op.name)
-    if op.amp is None:
-        return bound
     own = declared(op.parameters)
     tensors = op.tensors[0] if op.variadic else f"({', '.join(op.tensors)},)"
     statics = f"({', '.join(op.statics)},)" if op.statics else "()"
-    lines = (
+    lines = [
         f"def {op.name}({', '.join(own.parameters)}):",
-        f"    if get_flags() & {INTERCEPT}:",
-        f"        return composed(OP, {tensors}, {statics})",
-        f"    return bound({own.passed})",
-    )
-    scope = {"OP": op, "bound": bound, "get_flags": get_flags, "composed": composed, **own.defaults}
-    return compile_source("\n".join(lines) + "\n", op.name, scope)
+        "    try:",
+        f"        if get_flags() & {INTERCEPT}: return composed(OP, {tensors}, {statics})",
+        f"        return forward(F, {own.passed})",
+        "    except RAW as _error:",
+        f"        refuse(OP, _error, {tensors}, {statics})",
+        "        raise",
+    ]
+    if op.amp is None:
+        del lines[2]
+    scope = dict(_SCOPE, OP=op, forward=op.forward, F=RECORDED, RAW=RAW, refuse=_refuse, composed=composed)
+    return compile_source("\n".join(lines) + "\n", op.name, scope | own.defaults)
+
+
+def _refuse(op: Op, error: Exception, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> None:
+    """Nothing; raises why a composite failed, in its words, unless `error` says so itself."""
+    if isinstance(error, LucidError):
+        return
+    for i, t in enumerate(tensors):
+        if not isinstance(t, TensorImpl) and not (t is None and _optional(op, i)):
+            operand(op, t, ())
+    raise explained(op, error, tensors, statics) from error
 
 
 def composed(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
@@ -139,7 +155,7 @@ def build(
         pick: dict[str, Any] = {name: _Several(storages)}
         values[f"{name}_shape"] = tuple(s.array.shape for s in storages)
         values[f"{name}_dtype"] = tuple(s.array.dtype for s in storages)
-        n.edges = tuple((t.edge or leaf_edge(t)) if t.requires_grad else None for t in tensors)
+        n.edges = tuple((t.edge or leaf_edge(t)) if t._requires_grad else None for t in tensors)
     else:
         pick = dict(zip(op.tensors, storages, strict=True))
         for name, s in pick.items():
@@ -156,9 +172,9 @@ def build(
     if several:
         n.meta = tuple((named[d].storage.array.shape, named[d].storage.array.dtype) for d in op.diff)
         for i, d in enumerate(op.diff):
-            named[d].edge, named[d].requires_grad = Port(n, i), True
+            named[d].edge, named[d]._requires_grad = Port(n, i), True
     else:
-        named[op.diff[0]].edge, named[op.diff[0]].requires_grad = n, True
+        named[op.diff[0]].edge, named[op.diff[0]]._requires_grad = n, True
     return n
 
 
@@ -187,8 +203,8 @@ def general(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
         return intercepted(op, tensors, statics, flags)
     if op.variadic and not tensors:
         raise ShapeError(f"{op.name}: expected at least one tensor, got none")
-    for t in tensors:
-        if not isinstance(t, TensorImpl) and t is not None:
+    for i, t in enumerate(tensors):
+        if not isinstance(t, TensorImpl) and not (t is None and _optional(op, i)):
             return with_tensors(op, tensors, statics)
     backend = next(t for t in tensors if t is not None).storage.backend
     present = [t for t in tensors if t is not None]
@@ -210,12 +226,12 @@ def general(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
     )
     if flags and op.formulas:
         if op.variadic:
-            mask = int(any(t.requires_grad for t in tensors))
+            mask = int(any(t._requires_grad for t in tensors))
         else:
             mask = sum(
                 1 << i
                 for i, (n, t) in enumerate(zip(op.tensors, tensors, strict=True))
-                if t is not None and t.requires_grad and n in op.formulas
+                if t is not None and t._requires_grad and n in op.formulas
             )
         if mask:
             build(op, mask, tensors, storages, statics, outs, backend)
@@ -277,18 +293,19 @@ def note_view(root: Storage, view: Any) -> None:
         views[:] = [v for v in views if v() is not None]
 
 
+def _optional(op: Op, i: int) -> bool:
+    """Whether tensor `i` of an op may be None."""
+    return not op.variadic and op.tensors[i] in op.optional
+
+
 def with_tensors(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...]) -> Any:
     """The op's result after numbers and NumPy arrays among its tensors became
     tensors; raises for anything else.
     """
     others = tuple(t for t in tensors if isinstance(t, TensorImpl))
-    optional = [
-        not op.variadic and n in op.optional
-        for n in (op.tensors if not op.variadic else op.tensors * len(tensors))
-    ]
     ready = tuple(
-        t if isinstance(t, TensorImpl) or (t is None and o) else operand(op, t, others)
-        for t, o in zip(tensors, optional, strict=True)
+        t if isinstance(t, TensorImpl) or (t is None and _optional(op, i)) else operand(op, t, others)
+        for i, t in enumerate(tensors)
     )
     return _call(op, ready, statics)
 
@@ -372,6 +389,8 @@ def intercepted(op: Op, tensors: tuple[Any, ...], statics: tuple[Any, ...], flag
 
 
 PARAMETER: list[Any] = [None]  # the Parameter class, once lucid.tensor has made it
+
+
 def _written(*args: Any) -> Any:
     from .out import written  # which itself needs the in-place checks, and they the recorder
 
@@ -406,4 +425,5 @@ _SCOPE: dict[str, Any] = {
     "written": _written,
     "run_quiet": CPU.run,
     "note_view": note_view,
+    "need_order": need_order,
 }

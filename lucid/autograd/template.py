@@ -10,17 +10,25 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ops.registry import Op
-from ..ops.signature import declared
+from ..ops.signature import aliases, declared, opened
 from .plan import Plan
 
 INLINE = 2  # tensors up to which the node is built inline
 
 
 def _signature(op: Op, scope: dict[str, Any]) -> str:
-    own = declared(op.parameters)
+    own = declared(opened(op.parameters))
     scope.update(own.defaults)
-    aliases = [a for a, b in (("axis", "dim"), ("keepdims", "keepdim")) if b in op.statics]
-    return own.with_keywords(aliases + ["out"] * takes_out(op))
+    return own.with_keywords(keywords(op))
+
+
+def keywords(op: Op) -> list[str]:
+    """What the op's function takes beside its own arguments."""
+    return [a for a, _ in aliases(op.parameters)] + ["out"] * takes_out(op)
+
+
+def _renamed(op: Op) -> list[str]:
+    return [f"    if {a} is not None: {b} = {a}" for a, b in aliases(op.parameters)]
 
 
 def takes_out(op: Op) -> bool:
@@ -32,8 +40,8 @@ def _out(op: Op) -> list[str]:
     """The way out of the function when the caller gives `out=`."""
     if not takes_out(op):
         return []
-    args, keywords = declared(op.parameters).packed
-    return [f"    if out is not None: return written(OP.name, out, OP.record, {args}, {keywords})"]
+    args, named = declared(op.parameters).packed
+    return [f"    if out is not None: return written(OP.name, out, OP.record, {args}, {named})"]
 
 
 def _call_arguments(op: Op, tensors: dict[str, str]) -> str:
@@ -54,12 +62,7 @@ def _call_arguments(op: Op, tensors: dict[str, str]) -> str:
 def _enter(op: Op) -> list[str]:
     """Aliases, the feature slot, operands that are not tensors."""
     t = op.tensors
-    lines = [
-        f"    if {a} is not None: {b} = {a}"
-        for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
-        if b in op.statics
-    ]
-    lines += _out(op)
+    lines = _renamed(op) + _out(op)
     statics = ", ".join(op.statics) + ("," if op.statics else "")
     lines.append("    _flags = get_flags()")
     lines.append(f"    if _flags > 1: return intercepted(OP, ({', '.join(t)},), ({statics}), _flags)")
@@ -92,10 +95,12 @@ def _enter(op: Op) -> list[str]:
         lines.append(f"    _d = _a{ruled[0]}.dtype")
     if conditions:
         lines.append(f"    if {' or '.join(conditions)}: return unified(OP, ({', '.join(t)},), ({statics}))")
+    if op.ordered:
+        lines.append(f"    if _d is C64 or _d is C128: need_order(OP.name, {t[0]})")
     if op.dtype == "float":
         # numpy's type numbers below 11 are bool and the integers; a tensor that requires grad is no integer.
         lines.append(
-            f"    if not {t[0]}.requires_grad and _a0.dtype.num < 11: return floated(OP, ({', '.join(t)},), "
+            f"    if not {t[0]}._requires_grad and _a0.dtype.num < 11: return floated(OP, ({', '.join(t)},), "
             f"({statics}))"
         )
     return lines
@@ -134,7 +139,7 @@ def _new_tensor(op: Op) -> list[str]:
         ]
     else:
         lines.append("    _out._storage = _out.base = None")
-    lines.append("    _out.grad = _out.accumulate = None")
+    lines.append("    _out._grad = _out.accumulate = None")
     return lines
 
 
@@ -186,7 +191,7 @@ def _node(op: Op, mask: int, plan: Plan, indent: str) -> list[str]:
         lines.append("if _d is C64 or _d is C128: _n.plan = _n.plan.conjugated")
     if op.name != "cast":
         lines.append("if _d is BF16: _n.plan = _n.plan.low")
-    lines.append("_out.edge = _n; _out.requires_grad = True; return _out")
+    lines.append("_out.edge = _n; _out._requires_grad = True; return _out")
     return [indent + line for line in lines]
 
 
@@ -216,7 +221,7 @@ def source(op: Op, scope: dict[str, Any], plan_of: Callable[[Op, int], Plan]) ->
             f"            build(OP, _mask, ({', '.join(t)},), ({storages},), ({statics}), (_out,), _b)",
             "            return _out",
         ]
-    lines.append("    _out.edge = None; _out.requires_grad = False; return _out")
+    lines.append("    _out.edge = None; _out._requires_grad = False; return _out")
     return "\n".join(lines)
 
 
@@ -230,13 +235,13 @@ def _inline(op: Op, diff: list[int], scope: dict[str, Any], plan_of: Callable[[O
 
     if len(diff) == 1:
         i = diff[0]
-        return [f"        if {t[i]}.requires_grad:", *node(1 << i, 12)]
+        return [f"        if {t[i]}._requires_grad:", *node(1 << i, 12)]
     return [
-        f"        if {t[0]}.requires_grad:",
-        f"            if {t[1]}.requires_grad:",
+        f"        if {t[0]}._requires_grad:",
+        f"            if {t[1]}._requires_grad:",
         *node(3, 16),
         *node(1, 12),
-        f"        elif {t[1]}.requires_grad:",
+        f"        elif {t[1]}._requires_grad:",
         *node(2, 12),
     ]
 
@@ -244,9 +249,9 @@ def _inline(op: Op, diff: list[int], scope: dict[str, Any], plan_of: Callable[[O
 def _bit(op: Op, i: int) -> str:
     name = op.tensors[i]
     return (
-        f"({name} is not None and {name}.requires_grad) << {i}"
+        f"({name} is not None and {name}._requires_grad) << {i}"
         if name in op.optional
-        else f"{name}.requires_grad << {i}"
+        else f"{name}._requires_grad << {i}"
     )
 
 
@@ -254,9 +259,4 @@ def _general(op: Op) -> list[str]:
     """The body for ops of any number of tensors or several outputs."""
     tensors = f"tuple({op.tensors[0]})" if op.variadic else f"({', '.join(op.tensors)},)"
     statics = f"({''.join(s + ', ' for s in op.statics)})"
-    aliases = [
-        f"    if {a} is not None: {b} = {a}"
-        for a, b in (("axis", "dim"), ("keepdims", "keepdim"))
-        if b in op.statics
-    ]
-    return [*aliases, *_out(op), f"    return general(OP, {tensors}, {statics})"]
+    return [*_renamed(op), *_out(op), f"    return general(OP, {tensors}, {statics})"]

@@ -39,6 +39,6 @@ def transfer(x: Any, target: Backend, non_blocking: bool = False) -> Any:
     """`x` on another device, recorded: its gradient travels back."""
     source = x.backend
     out = TensorImpl.from_storage(Storage(moved(x.array, source, target, non_blocking), target))
-    if mode.flags & GRAD and x.requires_grad:
-        out.edge, out.requires_grad = TransferNode(x.gradient_edge(), target, source), True
+    if mode.flags & GRAD and x._requires_grad:
+        out.edge, out._requires_grad = TransferNode(x.gradient_edge(), target, source), True
     return out

@@ -14,6 +14,9 @@ from ..ops.registry import OPS, Op, Sample
 from ..storage.backend import Backend
 from ._signature import C_NAMES, Parameter, number, parameters_of
 
+# Bytes of dynamic shared memory that a kernel may take without asking (CUDA C++ programming guide).
+_SHARED = 48 << 10
+
 Named = Callable[..., Any]
 
 
@@ -51,9 +54,9 @@ def kernel(
     array operations: what runs on the CPU, and what tests compare with. zeroed: outputs to fill with zeros
     first (for atomics). options: more compiler options. samples: for `lucid.testing.checks`.
 
-    Inputs are made contiguous; outputs with no elements launch nothing. Raises KernelError with file and line
-    when the source does not compile, DeviceError for CPU tensors without a `reference`. Test it without a GPU
-    with `lucid.testing.simulator.check_kernel`.
+    Inputs are made contiguous and begin at a multiple of 16 bytes; outputs with no elements launch nothing.
+    Raises KernelError with file and line when the source does not compile, DeviceError for CPU tensors
+    without a `reference`. Test it without a GPU with `lucid.testing.simulator.check_kernel`.
 
     >>> import lucid
     >>> cube = lucid.cuda.kernel(
@@ -206,13 +209,23 @@ class Kernel:
         first = outputs[self.op.outputs[0]]
         grid = self._grid(values, first)
         if all(grid):
-            self._function(xp, scalar)(
-                grid,
-                how["block"],
-                tuple(arguments[p.name] for p in self.parameters),
-                shared_mem=int(how["shared_mem"](values)),
-            )
+            function, shared = self._function(xp, scalar), int(how["shared_mem"](values))
+            if shared > _SHARED and function.max_dynamic_shared_size_bytes < shared:
+                self._allow(xp, function, shared)
+            values_ = tuple(arguments[p.name] for p in self.parameters)
+            function(grid, how["block"], values_, shared_mem=shared)
         return tuple(outputs.values()) if len(outputs) > 1 else first
+
+    def _allow(self, xp: Any, function: Any, shared: int) -> None:
+        """Nothing; the kernel may take so much dynamic shared memory: CUDA wants to be asked beyond 48 KiB.
+        """
+        most = xp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"] - function.shared_size_bytes
+        if shared > most:
+            raise KernelError(
+                f"kernel {self.name}: asks for {shared} bytes of dynamic shared memory per block, the device "
+                f"has {most}; lower shared_mem"
+            )
+        function.max_dynamic_shared_size_bytes = shared
 
     def _scalar_dtype(self, values: dict[str, Any]) -> Any:
         for p in self.parameters:
@@ -227,8 +240,9 @@ class Kernel:
                 f"got {x.dtype.name}; "
                 "cast it with .to()"
             )
-        # A kernel sees an address only, so views with gaps are copied.
-        return x if x.flags.c_contiguous else x.copy(order="C")
+        # A kernel sees an address only, so views with gaps are copied; and those that start anywhere, since a
+        # 128-bit access at an odd address ends the process's use of the device.
+        return x if x.flags.c_contiguous and not x.data.ptr % 16 else x.copy(order="C")
 
     def _grid(self, values: dict[str, Any], first: Any) -> tuple[int, ...]:
         if self._how["grid"] is None:

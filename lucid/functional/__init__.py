@@ -17,3 +17,5 @@ MODULES = (
 
 for _name in MODULES:
     importlib.import_module(f"{__name__}.{_name}")
+
+importlib.import_module(f"{__name__}.front").attach()

@@ -9,7 +9,7 @@ from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
 from ..ops.common import named, normalize_dim
 from ..tensor import Tensor
-from .reduce import Dim, numpy_names
+from .reduce import Dim
 from .registry import public
 
 
@@ -18,7 +18,6 @@ def _part(x: Tensor, dim: int, start: int | None, stop: int | None, step: int | 
 
 
 @public(method=True)
-@numpy_names
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
          append: Tensor | None = None) -> Tensor:
     """n-th difference of neighbours along `dim`, after joining `prepend` before and `append` behind.

@@ -12,6 +12,7 @@ from ..autograd.inplace import check_writable, write
 from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
+from ..ops.common import in_dtype
 from ..storage.backend import backend_of
 from ..storage.dtype import as_dtype, category, get_default_dtype, int64
 from ..tensor import Tensor, _wrap, tensor
@@ -135,6 +136,7 @@ def full(
     wanted = (_number_dtype(fill_value) if out is None else out.dtype) if dtype is None else as_dtype(dtype)
     shape = shape_of("full", (size,))
     _check_number("full", fill_value)
+    fill_value = in_dtype("full", fill_value, wanted)
     return given(
         out,
         _wrap(backend.quietly(backend.xp.full, shape, fill_value, dtype=wanted), backend, requires_grad),

@@ -209,8 +209,8 @@ def _reflect(A: Tensor, tau: Tensor, out: Tensor, adjoint: bool) -> Tensor:
 def ormqr(x: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of the full Q = H_1 ... H_k of `householder_product` with a matrix.
 
-    x: [..., m, k]; tau: [..., k]; other: [..., m, n] (`left`) or [..., n, m]. transpose: Q's conjugate
-    transpose instead.
+    x: [..., m, k] (of more columns than rows the first m count); tau: [..., k]; other: [..., m, n] (`left`)
+    or [..., n, m]. transpose: Q's conjugate transpose instead.
 
     >>> import lucid
     >>> lucid.ormqr(lucid.tensor([[1.0], [0.0]]), lucid.tensor([2.0]), lucid.eye(2))
@@ -219,8 +219,9 @@ def ormqr(x: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: b
     """
     check_matrix("ormqr", x, square=False)
     check_matrix("ormqr", other, square=False)
-    if tau.shape[-1:] != x.shape[-1:]:
+    if tau.shape[-1:] != (min(x.shape[-2:]),):
         raise ShapeError(f"ormqr: expected tau [..., k] for x [..., m, k], got {tau.shape} and {x.shape}")
+    x = x if tau.shape[-1] == x.shape[-1] else F.narrow(x, -1, 0, tau.shape[-1])
     if left:
         return _reflect(x, tau, other, transpose)
     return mH(_reflect(x, tau, mH(other), not transpose))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.record import RECORDED as F
-from ..errors import ShapeError
+from ..errors import IndexRangeError, ShapeError
 from ..ops.bounds import tally
 from ..ops.embedding import check_indices
+from ..ops.reduce import wide
 from ..tensor import Tensor, _wrap
 from .registry import on_its_device, public
 
@@ -16,11 +17,11 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
     # Rows in use whose norm exceeds max_norm are scaled down to it, in place and outside the graph.
     xp, storage = weight.storage.backend.xp, weight.storage
     rows = xp.unique(indices)
-    used = storage.array[rows]
+    used = wide(storage.array[rows])
     norm = (abs(used) ** norm_type).sum(1, keepdims=True) ** (1.0 / norm_type)
     # 1e-7 keeps the quotient finite, as in PyTorch.
     storage.array[rows] = xp.where(norm > max_norm, used * (max_norm / (norm + 1e-7)),
-                                   used).astype(used.dtype)
+                                   used).astype(storage.array.dtype)
     storage.version += 1
 
 
@@ -145,11 +146,13 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[An
         raise ShapeError("embedding_bag: expected an input [B, n], or [n] with offsets, got shape "
                          f"{tuple(indices.shape)} and offsets "
                          f"{None if offsets is None else tuple(offsets.shape)}")
-    starts = offsets.storage.array[:-1] if include_last else offsets.storage.array
-    n = indices.shape[0]
-    if starts.size and int(starts[0]) != 0:
-        raise ShapeError(f"embedding_bag: offsets must start at 0, got {int(starts[0])}")
+    ends, n = offsets.storage.array, indices.shape[0]
+    first, last = (int(ends[0]), int(ends[-1])) if ends.size else (0, 0)
+    if first != 0:
+        raise ShapeError(f"embedding_bag: offsets must start at 0, got {first}")
+    if last > n:
+        raise IndexRangeError(f"embedding_bag: offsets must lie in [0, {n}] for {n} indices, got {last}")
+    starts = ends
     if include_last:
-        indices = indices[: int(offsets.storage.array[-1])]
-        n = indices.shape[0]
+        starts, indices, n = ends[:-1], indices[:last], last
     return indices, xp.searchsorted(starts, xp.arange(n), side="right") - 1, starts.shape[0]

@@ -12,7 +12,7 @@ from ..storage.dtype import COMPLEX_OF, as_dtype, get_default_dtype
 from ..tensor import Tensor, _wrap
 from .registry import on_its_device, public
 
-Sizes = Sequence[int] | None
+Sizes = int | Sequence[int] | None
 Dims = int | Sequence[int] | None
 
 _SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -28,6 +28,7 @@ def _norm(name: str, norm: str | None) -> str:
 
 def _plan(name: str, x: Tensor, s: Sizes, dim: Dims) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(dimensions from the front, size of each; -1 for the input's own)."""
+    s = (s,) if isinstance(s, int) else s
     if dim is None:
         dims = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
     else:
@@ -98,7 +99,9 @@ def _c2r(name: str, x: Tensor, s: Sizes, dim: Dims, norm: str) -> Tensor:
     return F.fft_c2r(_resize(_as_complex(x), dims, (*sizes[:-1], n // 2 + 1)), dims, norm, n)
 
 
-def _one(n: int | None) -> Sizes:
+def _one(name: str, n: int | None) -> Sizes:
+    if n is not None and n < 1:
+        raise ShapeError(f"fft.{name}: sizes must be positive, got ({n},)")
     return None if n is None else (n,)
 
 
@@ -114,7 +117,7 @@ def fft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None)
     >>> lucid.fft.fft(lucid.tensor([1., 0.]))
     tensor([1.+0.j, 1.+0.j], dtype=complex64)
     """
-    return _c2c("fft", x, _one(n), dim, norm, False)
+    return _c2c("fft", x, _one("fft", n), dim, norm, False)
 
 
 @public("fft.ifft")
@@ -125,7 +128,7 @@ def ifft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
     >>> lucid.fft.ifft(lucid.tensor([4.0, 0.0, 0.0, 0.0]))
     tensor([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
     """
-    return _c2c("ifft", x, _one(n), dim, norm, True)
+    return _c2c("ifft", x, _one("ifft", n), dim, norm, True)
 
 
 @public("fft.rfft")
@@ -138,7 +141,7 @@ def rfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
     >>> lucid.fft.rfft(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
     tensor([10.+0.j, -2.+2.j, -2.+0.j], dtype=complex64)
     """
-    return _r2c("rfft", x, _one(n), dim, _norm("rfft", norm))
+    return _r2c("rfft", x, _one("rfft", n), dim, _norm("rfft", norm))
 
 
 @public("fft.irfft")
@@ -149,7 +152,7 @@ def irfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = Non
     >>> lucid.fft.irfft(lucid.tensor([10 + 0j, -2 + 2j, -2 + 0j]))
     tensor([1., 2., 3., 4.])
     """
-    return _c2r("irfft", x, _one(n), dim, _norm("irfft", norm))
+    return _c2r("irfft", x, _one("irfft", n), dim, _norm("irfft", norm))
 
 
 @public("fft.hfft")
@@ -160,7 +163,7 @@ def hfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
     >>> lucid.fft.hfft(lucid.tensor([1 + 0j, 2 + 0j, 1 + 0j]))
     tensor([ 6.,  0., -2.,  0.])
     """
-    return _c2r("hfft", F.conj(_as_complex(x)), _one(n), dim, _SWAPPED[_norm("hfft", norm)])
+    return _c2r("hfft", F.conj(_as_complex(x)), _one("hfft", n), dim, _SWAPPED[_norm("hfft", norm)])
 
 
 @public("fft.ihfft")
@@ -171,7 +174,7 @@ def ihfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = Non
     >>> lucid.fft.ihfft(lucid.tensor([4.0, 0.0, 0.0, 0.0]))
     tensor([1.-0.j, 1.-0.j, 1.-0.j], dtype=complex64)
     """
-    return F.conj(_r2c("ihfft", x, _one(n), dim, _SWAPPED[_norm("ihfft", norm)]))
+    return F.conj(_r2c("ihfft", x, _one("ihfft", n), dim, _SWAPPED[_norm("ihfft", norm)]))
 
 
 @public("fft.fft2")

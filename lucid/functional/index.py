@@ -14,11 +14,10 @@ from ..autograd.inplace import method as in_place
 from ..autograd.mode import GRAD, mode
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
-from ..ops.common import named, normalize_dim, renamed
+from ..ops.common import in_dtype, named, normalize_dim, renamed
 from ..ops.index import check_range
 from ..tensor import Tensor, _wrap, tensor
 from . import join as join  # publishes cat, split, meshgrid, ...
-from .reduce import numpy_names
 from .registry import on_its_device, public
 from .shape import broadcast_shapes
 
@@ -198,6 +197,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     target = tuple(_ALL if i is None else i for i in arrays) if arrays else Ellipsis
     recorded = mode.flags & GRAD and (view.requires_grad or _owner(view).requires_grad)
     if isinstance(value, (int, float, complex)):
+        value = in_dtype("setitem", value, x.dtype)
         if recorded:
             filled = F.getitem_fill(view, arrays, value) if arrays else F.full_like(view, value)
             write(view, filled, "setitem")
@@ -246,7 +246,6 @@ def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: boo
 # ---- gather and scatter ----
 
 @public(method=True)
-@numpy_names
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Elements of `x` at the positions `index` along `dim`: out[i, j] = x[i, index[i, j]] for dim=1.
 
@@ -262,7 +261,6 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
 
 
 @public(method=True)
-@numpy_names
 def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None,
             reduce: str | None = None) -> Tensor:
     """A copy of `x` with `src` (a tensor or number) written at the positions `index` along `dim`.
@@ -292,7 +290,6 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float
 
 
 @public(method=True)
-@numpy_names
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *,
                    include_self: bool = True) -> Tensor:
     """`x` reduced with the values of `src` that `index` sends to each position along `dim`.
@@ -308,7 +305,6 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
 
 
 @public(method=True)
-@numpy_names
 def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
                  include_self: bool = True) -> Tensor:
     """`x` reduced with the slices of `source` that `index` [k] sends to each position along `dim`.
@@ -335,7 +331,6 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
 
 
 @public(method=True)
-@numpy_names
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `x` with `value` (a number or 0-d tensor) at the positions `index` along `dim`.
 
@@ -356,7 +351,6 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 @public(method=True)
-@numpy_names
 @on_its_device
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Elements of `x` at the positions `indices` along `dim`, other dims broadcast; flattened when None.

@@ -12,14 +12,12 @@ from ..errors import ShapeError
 from ..ops.common import check_tensors, normalize_dim
 from ..ops.shape import parts_op
 from ..tensor import Tensor, _wrap
-from .reduce import numpy_names
 from .registry import public
 from .shape import as_tuple
 
 # ---- joins ----
 
 @public("cat", "concat", "concatenate")
-@numpy_names
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors joined along `dim`; their other sizes agree, else ShapeError.
 
@@ -33,7 +31,6 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @public()
-@numpy_names
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape joined along a new dimension `dim`. Raises ShapeError for several shapes or none.
 
@@ -173,7 +170,6 @@ def _cut(x: Tensor, lengths: Sequence[int], dim: int) -> tuple[Tensor, ...]:
 
 
 @public(method=True)
-@numpy_names
 def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts of `x` along `dim`: of one size (the last may be less), or given sizes.
 
@@ -222,7 +218,6 @@ def unsafe_split(x: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]
 
 
 @public("chunk", "unsafe_chunk", method=("chunk", "unsafe_chunk"))
-@numpy_names
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal consecutive parts of `x` along `dim`; the last may be smaller.
 
@@ -242,7 +237,6 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @public(method=True)
-@numpy_names
 def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of parts of `x` along `dim`: nearly equal ones, or those between the given positions.
 
@@ -322,7 +316,6 @@ def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 
 @public(method=True)
-@numpy_names
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of `x` at each position along `dim`, without it: a tuple.
 

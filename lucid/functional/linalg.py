@@ -420,23 +420,26 @@ def matrix_rank(
     tol: float | None = None,
     hermitian: bool = False,
     *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
 ) -> Tensor:
     """The number of singular values above max(atol, rtol * largest), int64.
 
-    A: [..., m, n]; returns [...]. rtol is max(m, n) * eps by default, 0 when atol is given.
+    A: [..., m, n]; returns [...]; atol, rtol: numbers or [...]. rtol is max(m, n) * eps by default, 0 when
+    atol is given.
 
     >>> import lucid
     >>> lucid.linalg.matrix_rank(lucid.tensor([[1.0, 1.0], [1.0, 1.0]]))
     tensor(1)
     """
     s = F.detach(F.svdvals_full(A))
+    if not s.shape[-1]:
+        return _new(A, s.shape[:-1], "int64")
     atol = tol if atol is None else atol
-    rtol = (_rtol(A) if not atol else 0.0) if rtol is None else rtol
-    largest = F.amax(s, -1, True)
-    limit = F.maximum(F.mul(largest, rtol), F.full_like(largest, float(atol or 0.0)))
-    return F.sum(F.cast(F.gt(s, limit), "int64"), -1)
+    given = isinstance(atol, Tensor) or bool(atol)
+    rtol = (0.0 if given else _rtol(A)) if rtol is None else rtol
+    limit = F.maximum(F.mul(F.amax(s, -1), rtol), 0.0 if atol is None else atol)
+    return F.sum(F.cast(F.gt(s, F.unsqueeze(limit, -1)), "int64"), -1)
 
 
 @public("linalg.lstsq")

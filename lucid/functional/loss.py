@@ -293,20 +293,19 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; logarithms are kept above -100.
 
     target: the input's shape, else ShapeError; weight: broadcasts to it. Raises IndexRangeError for an input
-    outside [0, 1].
+    or a target outside [0, 1].
 
     >>> import lucid
     >>> lucid.nn.functional.binary_cross_entropy(lucid.tensor([0.5]), lucid.tensor([1.0]))
     tensor(0.6931)
     """
     _same_shape("binary_cross_entropy", input, target=target)
-    x = input.storage.array
-    # Bounds check: on a GPU this waits for the device.
+    # Bounds checks: on a GPU they wait for the device.
     with input.backend.guard():
-        fits = not x.size or bool(((x >= 0) & (x <= 1)).all())
-    if not fits:
-        raise IndexRangeError("binary_cross_entropy: the input must be probabilities in [0, 1]; for logits "
-                              "use binary_cross_entropy_with_logits")
+        for word, x in (("input", input.array), ("target", target.array)):
+            if not bool(((x >= 0) & (x <= 1)).all()):
+                raise IndexRangeError(f"binary_cross_entropy: the {word} must be probabilities in [0, 1]; "
+                                      "for logits use binary_cross_entropy_with_logits")
     loss = F.binary_cross_entropy(input, target)
     return _reduce("binary_cross_entropy", loss if weight is None else loss * weight,
                    _reduction(size_average, reduce, reduction))
@@ -350,8 +349,8 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     else:
         # t log t is 0 at 0; the inner where keeps log away from 0, so that its derivative there is 0 and not
         # nan.
-        positive = F.gt(target, 0)
-        loss = F.where(positive, target * F.log(F.where(positive, target, 1)), 0) - target * input
+        zero = F.eq(target, 0)
+        loss = F.where(zero, 0, target * F.log(F.where(zero, 1, target))) - target * input
     reduction = _reduction(size_average, reduce, reduction)
     if reduction == "batchmean":
         return F.sum(loss) / (input.shape[0] if input.ndim else 1)

@@ -10,7 +10,8 @@ from ..autograd.out import written
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named
-from ..storage.dtype import as_dtype, is_floating
+from ..ops.reduce import wide
+from ..storage.dtype import as_dtype, float64, is_floating
 from ..storage.random import default_generator
 from ..tensor import Tensor, _wrap
 from .registry import on_its_device, public
@@ -154,19 +155,16 @@ def rms_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Tenso
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions.
 
     Zhang and Sennrich 2019, arXiv:1910.07467. input: floating, [..., *normalized_shape]; weight:
-    normalized_shape or None. eps None is the spacing of numbers at 1 in the input's dtype. Raises ShapeError
-    or DtypeError for others.
+    normalized_shape or None. eps None is the spacing of numbers at 1 in the dtype computed in, float32 for
+    16 bits. Raises ShapeError or DtypeError for others.
 
     >>> import lucid
     >>> lucid.rms_norm(lucid.tensor([3.0, 4.0]), (2,))
     tensor([0.8485, 1.1314])
     """
     if eps is None:
-        eps = EPS.get(input.dtype.name, 2.0**-23)
+        eps = 2.0**-52 if input.dtype == float64 else 2.0**-23
     return F.rms_norm(input, _sizes(normalized_shape), weight, eps)[0]
-
-
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
 @public("nn.functional.group_norm", "group_norm")
@@ -181,6 +179,9 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     >>> lucid.group_norm(lucid.tensor([[1.0, 3.0, 0.0, 10.0]]), 2)
     tensor([[-1.,  1., -1.,  1.]])
     """
+    if input.ndim > 1 and input.array.size == num_groups and num_groups > 0 and input.shape[0] == 1:
+        raise ShapeError("group_norm: needs more than one value per group, got an input of shape "
+                         f"{input.shape} and num_groups={num_groups}, whose output would be the bias")
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 
@@ -259,8 +260,9 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
                          f"shape {tuple(input.shape)}")
     out = F.instance_norm(input, weight, bias, eps)
     if (running_mean is not None or running_var is not None) and input.numel():
-        x, axes = input.storage.array, tuple(range(2, input.ndim))
+        axes = tuple(range(2, input.ndim))
         with input.backend.guard():
+            x = wide(input.storage.array)  # CuPy's var of float16 is summed in float16
             mean, var = x.mean(axes).mean(0), x.var(axes).mean(0)
         _update(input, running_mean, running_var, mean, var, momentum, n)
     return out

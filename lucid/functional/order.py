@@ -8,12 +8,11 @@ from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import normalize_dim
 from ..tensor import Tensor, tensor
-from .reduce import ValuesIndices, numpy_names
+from .reduce import ValuesIndices
 from .registry import public
 
 
 @public(method=True)
-@numpy_names
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> ValuesIndices:
     """(values, indices) of `x` in order along `dim`. Always stable; NaN counts as the largest.
 
@@ -27,7 +26,6 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
 
 
 @public(method=True)
-@numpy_names
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Order (int64) that sorts `x` along `dim`. Always stable; NaN counts as the largest.
 
@@ -53,7 +51,6 @@ def msort(x: Tensor) -> Tensor:
 
 
 @public(method=True)
-@numpy_names
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
     """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order.
 
@@ -130,7 +127,6 @@ def _chosen(values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: boo
 
 
 @public(method=True)
-@numpy_names
 def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:
     """Distinct elements of `x` in order (slices along `dim`); on demand each element's place, and counts.
@@ -150,7 +146,6 @@ def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_
 
 
 @public(method=True)
-@numpy_names
 def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False,
                        dim: int | None = None) -> Any:
     """The first of each run of equal elements (slices along `dim`); on demand each element's run, and counts.

@@ -10,10 +10,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.out import written
 from ..autograd.record import recorder
 from ..ops.registry import OPS
-from ..ops.signature import declared
+from .front import front, needs_front
 from .registry import PUBLIC
 
 # fmt: off
@@ -44,18 +43,19 @@ _made: dict[str, Callable[..., Any]] = {}
 
 
 def lookup(name: str) -> Callable[..., Any] | None:
-    """The public function `lucid.<name>`, with `out=` where it belongs; None where there is none."""
+    """The public function `lucid.<name>` behind its front, with `out=` where it belongs; None for no name."""
     found = PUBLIC.get(name)
     if found is None:
         op = OPS.get(name)
         if op is None or not op.public:
             return None
         found = recorder(op)
-    if name not in OUT or "out" in inspect.signature(found).parameters:
+    out = name in OUT and "out" not in inspect.signature(found).parameters
+    if not out and not needs_front(found):
         return found
     made = _made.get(name)
     if made is None or made.__wrapped__ is not found:  # type: ignore[attr-defined]
-        made = _made[name] = _with_out(name, found)
+        made = _made[name] = front(name, found, f"lucid.{name}".rpartition(".")[0], out)
     return made
 
 
@@ -70,27 +70,3 @@ def member(namespace: str, name: str) -> Callable[..., Any]:
 def members(namespace: str) -> list[str]:
     """The names of all public functions of a namespace."""
     return sorted(name.removeprefix(f"{namespace}.") for name in PUBLIC if name.startswith(f"{namespace}."))
-
-
-def _with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(function)
-    own, source = name.rpartition(".")[2], declared(signature.parameters.values())
-    args, keywords = source.packed
-    code = (
-        f"def {own}({source.with_keywords(['out'])}):\n"
-        f"    if out is None: return _function({source.passed})\n"
-        f"    return _written({name!r}, out, _function, {args}, {keywords})\n"
-    )
-    scope: dict[str, Any] = {"_function": function, "_written": written, **source.defaults}
-    exec(compile(code, f"<lucid {name}>", "exec"), scope)
-    made = scope[own]
-    made.__doc__, made.__module__, made.__qualname__ = function.__doc__, function.__module__, own
-    made.__wrapped__, made.__signature__ = function, _signature(signature)
-    return made
-
-
-def _signature(signature: inspect.Signature) -> inspect.Signature:
-    """The signature with `out` as its last named argument."""
-    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
-    parameters = [*signature.parameters.values(), out]
-    return signature.replace(parameters=sorted(parameters, key=lambda p: p.kind))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd import inplace as _inplace
+from ..autograd.impl import describe
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, LucidError
 from ..ops.describe import document
@@ -228,6 +229,19 @@ def equal(x: Tensor, y: Tensor) -> builtins.bool:
     return x.shape == y.shape and builtins.bool(F.all(F.eq(x, y)).array)
 
 
+@public(method=True)
+def positive(x: Tensor) -> Tensor:
+    """x itself: +x. Raises DtypeError for bools.
+
+    >>> import lucid
+    >>> lucid.positive(lucid.tensor([-1.0, 2.0]))
+    tensor([-1.,  2.])
+    """
+    if x.dtype.kind == "b":
+        raise DtypeError("positive: expected numbers, got a bool tensor; convert it with x.long()")
+    return x
+
+
 # ---- second names ----
 
 
@@ -241,12 +255,12 @@ def _polygamma(x: Tensor, n: builtins.int) -> Tensor:
     return F.polygamma(n, x)
 
 
-def _forward(name: str) -> Callable[..., Any]:
+def _forward(name: str, alias: str = "", home: str = "lucid") -> Callable[..., Any]:
     """A function that calls the op `name`, whose recorder is made at the first call."""
     def function(*args: Any, **kwargs: Any) -> Any:
         return getattr(F, name)(*args, **kwargs)
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = document(OPS[name])
+    function.__name__ = function.__qualname__ = alias or name
+    function.__module__, function.__doc__ = home, document(OPS[name])
     setattr(function, "__signature__", inspect.Signature(OPS[name].parameters))  # noqa: B010  (for help())
     return function
 
@@ -289,6 +303,8 @@ def _alias_method(alias: str, space: Any, name: str) -> None:
 
 def _method(name: str) -> Callable[..., Any]:
     def function(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(x, Tensor):
+            raise DtypeError(f"{name}: expected a tensor as x, got {describe(x)}; only a tensor is written")
         return getattr(x, name)(*args, **kwargs)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _inplace.document(name)
@@ -304,12 +320,12 @@ def _part_setter(part: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Any], No
 
 def _attach() -> None:
     for alias, name in ALIASES.items():
-        PUBLIC[alias] = _forward(name)
+        PUBLIC[alias] = _forward(name, alias)
         _alias_method(alias, F, name)
         if OPS[name].inplace:
             _alias_method(f"{alias}_", Tensor, f"{name}_")
     for alias, name in SPECIAL.items():
-        PUBLIC[f"special.{alias}"] = _forward(name)
+        PUBLIC[f"special.{alias}"] = _forward(name, alias, "lucid.special")
     for name, function in WRITTEN.items():
         setattr(Tensor, name, _inplace.method(function, name))
     one = [n for n, op in OPS.items() if op.inplace and len(op.tensors) == 1]
@@ -522,9 +538,14 @@ _IN_PLACE: dict[Callable[..., Tensor], tuple[str, ...]] = {
 
 
 def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    signature = inspect.signature(function, eval_str=True)
+    own = signature.replace(parameters=[p for n, p in signature.parameters.items() if n != "inplace"])
+
     @functools.wraps(function)
     def written(x: Tensor, *statics: Any) -> Tensor:
         return function(x, *statics, inplace=True)
+
+    setattr(written, "__signature__", own)  # noqa: B010  (of which its front is made)
     written.__doc__ = _inplace.document(f"{function.__name__}_")
     return written
 

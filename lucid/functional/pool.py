@@ -249,7 +249,9 @@ def _lp_pool(
         cells *= k
     mean = _avg_pool(name, n, F.pow(x, float(norm_type)), kernel, stride, 0, ceil_mode, True, None)
     # An odd power of negative numbers: the sum's sign is kept off the root, as PyTorch does.
-    return F.pow(F.sign(mean) * F.relu(F.abs(mean)) * float(cells), 1.0 / norm_type)
+    total = F.sign(mean) * F.relu(F.abs(mean)) * float(cells)
+    zero = F.eq(total, 0.0)  # where the root has no derivative, the gradient is 0
+    return F.where(zero, 0.0, F.pow(F.where(zero, 1.0, total), 1.0 / norm_type))
 
 
 @public("nn.functional.lp_pool1d")

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..autograd.record import RECORDED as F
 from ..errors import ShapeError
-from ..ops.common import named
+from ..ops.common import named, normalize_dim
 from ..ops.linalg import broadcast_shapes
+from ..storage.dtype import int64, result_type
 from ..tensor import Tensor, _wrap
 from .linalg import _column, _eye
 from .registry import public
@@ -23,7 +24,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
     Letters name dimensions; '...' stands for the ones without a letter; without '->' the result has the
     letters that occur once, sorted. Operands may be one list; also `einsum(x, [0, 1], y, [1, 2], [0, 2])`
-    with numbers (and Ellipsis) for letters. Raises ShapeError for an equation that does not fit its operands.
+    with numbers (and Ellipsis) for letters. Dtypes are promoted. Raises ShapeError for an equation that does
+    not fit its operands.
 
     >>> import lucid
     >>> lucid.einsum("ij,j->i", lucid.tensor([[1., 2.], [3., 4.]]), lucid.tensor([1., 10.]))
@@ -35,6 +37,9 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = tuple(operands[0])
     if not operands:
         raise ShapeError("einsum: expected at least one operand after the equation")
+    if len({o.dtype for o in operands}) > 1:
+        dtype = result_type([(o.dtype, 2 if o.ndim else 1) for o in operands])
+        operands = tuple(o if o.dtype == dtype else F.cast(o, dtype) for o in operands)
     return F.einsum(*operands, equation=equation)
 
 
@@ -219,7 +224,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
             f"linalg.cross: expected inputs with the same number of dimensions, got {input.shape} and "
             f"{other.shape}"
         )
-    dim = dim % input.ndim - input.ndim
+    dim = normalize_dim("linalg.cross", dim, input.ndim) - input.ndim
     shape = broadcast_shapes(input.shape, other.shape)
     return F.cross_product(
         F.expand(input, shape) if input.shape != shape else input,
@@ -276,6 +281,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     count = x.shape[-1] if N is None else N
     if count < 2:
         raise ShapeError(f"linalg.vander: expected N > 1, got N={count} for shape {x.shape}")
+    x = x if x.dtype.kind not in "iub" else x.to(int64)
     one = F.ones_like(_column(x))
     powers = [one]
     for _ in range(count - 1):

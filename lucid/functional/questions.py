@@ -7,7 +7,7 @@ from typing import Any
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import check_tensors
-from ..storage.dtype import as_dtype, get_default_dtype
+from ..storage.dtype import as_dtype, get_default_dtype, int64
 from ..tensor import Tensor, _wrap, tensor
 from .creation import empty_strided
 from .registry import public
@@ -133,8 +133,8 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     check_tensors("unravel_index", indices=indices)
     if indices.dtype.kind not in "iu":
         raise DtypeError(f"unravel_index: expected indices of integers, got {indices.dtype.name}")
-    out = []
-    for n in reversed(sizes((shape,) if isinstance(shape, int) else (tuple(shape),))):
+    out, indices = [], indices.to(int64)
+    for n in reversed(sizes((shape,) if isinstance(shape, int) else (tuple(shape),), "unravel_index")):
         if n < 1:
             raise ShapeError(f"unravel_index: expected sizes of at least 1, got {tuple(shape)}")
         out.append(F.remainder(indices, n))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import importlib
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from ..autograd.inplace import method as in_place
@@ -35,18 +34,6 @@ class MinMax(NamedTuple):
     max: Tensor
 
 
-def numpy_names(function: _Function) -> _Function:
-    """`function`, taking NumPy's names `axis` and `keepdims` as well."""
-    @wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            for name, own in (("axis", "dim"), ("keepdims", "keepdim")):
-                if name in kwargs:
-                    kwargs[own] = kwargs.pop(name)
-        return function(*args, **kwargs)
-    return wrapped  # type: ignore[return-value]
-
-
 def _cast(x: Tensor, dtype: Any) -> Tensor:
     """`x` in `dtype`, when one is given. Sums of integers are int64, so it is applied before and after."""
     return x if dtype is None else x.to(as_dtype(dtype))
@@ -64,7 +51,7 @@ def sum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None,
     >>> lucid.sum(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
     tensor([3., 7.])
     """
-    return _cast(F.sum(_cast(x, dtype), dim if axis is None else axis, keepdim or keepdims), dtype)
+    return _cast(F.sum(_cast(x, dtype), dim if axis is None else axis, keepdims or keepdim), dtype)
 
 
 @public(method=True)
@@ -79,11 +66,10 @@ def mean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None
     >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
     tensor([2., 3.])
     """
-    return F.mean(_cast(x, dtype), dim if axis is None else axis, keepdim or keepdims)
+    return F.mean(_cast(x, dtype), dim if axis is None else axis, keepdims or keepdim)
 
 
 @public(method=True)
-@numpy_names
 def nansum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over `dim` with NaN taken as 0; shapes and errors as of `sum`.
 
@@ -95,7 +81,6 @@ def nansum(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = No
 
 
 @public(method=True)
-@numpy_names
 def nanmean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over `dim` of the elements that are not NaN; shapes as of `sum`.
 
@@ -107,7 +92,6 @@ def nanmean(x: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: Any = N
 
 
 @public(method=True)
-@numpy_names
 def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Product of all elements, or along `dim`; integers give int64.
 
@@ -149,7 +133,6 @@ def _extremum(x: Tensor, dim: Any, keepdim: bool, full: Any, along: Any, binary:
 
 
 @public(method=True)
-@numpy_names
 def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
     """The largest element; with `dim`, (values, indices) along it; with a tensor, the larger of each pair.
 
@@ -164,7 +147,6 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
 
 
 @public(method=True)
-@numpy_names
 def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
     """The smallest element; with `dim`, (values, indices) along it; with a tensor, the smaller of each pair.
 
@@ -180,7 +162,6 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | No
 
 
 @public(method=True)
-@numpy_names
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """(min, max) of all elements, or along `dim`. Ties share the gradient evenly.
 
@@ -212,7 +193,6 @@ def _moment_arguments(x: Tensor, dim: Any, unbiased: Any, correction: Any) -> tu
 
 
 @public(method=True)
-@numpy_names
 def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Tensor:
     """Variance over `dim`: sum |x - mean|^2 / (n - correction), with correction 1 unless given.
@@ -231,7 +211,6 @@ def var(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 
 
 @public(method=True)
-@numpy_names
 @named("std")
 def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Tensor:
@@ -248,7 +227,6 @@ def std(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool 
 
 
 @public(method=False)
-@numpy_names
 @named("var_mean")
 def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
@@ -263,7 +241,6 @@ def var_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: 
 
 
 @public(method=False)
-@numpy_names
 @named("std_mean")
 def std_mean(x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Tensor, Tensor]:
@@ -340,7 +317,6 @@ def corrcoef(x: Tensor) -> Tensor:
 # ---- norms ----
 
 @public(method=True)
-@numpy_names
 def norm(x: Tensor, p: Any = "fro", dim: Dim = None, keepdim: bool = False, out: Any = None,
          dtype: Any = None) -> Tensor:
     """(sum |x|^p)^(1/p) over `dim`. p: a number, inf, -inf, 0, "fro" (2) or "nuc" (singular values).
@@ -399,7 +375,6 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 # ---- scans ----
 
 @public(method=True)
-@numpy_names
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Sum of the elements up to each position along `dim`.
 
@@ -414,7 +389,6 @@ def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 @public(method=True)
-@numpy_names
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Product of the elements up to each position along `dim`. The gradient is exact at zeros.
 
@@ -428,7 +402,6 @@ def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 @public(method=True)
-@numpy_names
 def cummax(x: Tensor, dim: int) -> ValuesIndices:
     """(values, indices) of the largest element up to each position along `dim`; the last place among ties.
 
@@ -442,7 +415,6 @@ def cummax(x: Tensor, dim: int) -> ValuesIndices:
 
 
 @public(method=True)
-@numpy_names
 def cummin(x: Tensor, dim: int) -> ValuesIndices:
     """(values, indices) of the smallest element up to each position along `dim`; the last place among ties.
 
@@ -458,7 +430,6 @@ def cummin(x: Tensor, dim: int) -> ValuesIndices:
 # ---- order statistics ----
 
 @public(method=True)
-@numpy_names
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The median of all elements, or (values, indices) along `dim`: the lower of two middle ones.
 
@@ -472,7 +443,6 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 @public(method=True)
-@numpy_names
 def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The median of the elements that are not NaN, or (values, indices) along `dim`.
 
@@ -486,7 +456,6 @@ def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 @public(method=True)
-@numpy_names
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """(values, indices) of the most frequent element along `dim`; the smallest of equally frequent ones.
 
@@ -500,7 +469,6 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
 
 
 @public(method=True)
-@numpy_names
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """(values, indices) of the k-th smallest element along `dim`; k counts from 1.
 
@@ -556,7 +524,6 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
 
 
 @public(method=True)
-@numpy_names
 def quantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
              interpolation: str = "linear") -> Tensor:
     """The `q`-th quantiles of all, or along `dim`. q: a number, or a vector (then in front), in [0, 1].
@@ -572,7 +539,6 @@ def quantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *
 
 
 @public(method=True)
-@numpy_names
 def nanquantile(x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
                 interpolation: str = "linear") -> Tensor:
     """The `q`-th quantiles of the elements that are not NaN; arguments and errors as of `quantile`.

@@ -9,24 +9,28 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..autograd.impl import describe
 from ..autograd.record import RECORDED as F
 from ..errors import DtypeError, ShapeError
 from ..ops.common import named, normalize_dim, normalize_dims
 from ..ops.shape import address
 from ..storage.dtype import as_dtype
 from ..tensor import Tensor, _wrap
-from .reduce import numpy_names
 from .registry import on_its_device, public
 
 Size = Any
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def sizes(values: tuple[Any, ...]) -> tuple[int, ...]:
-    """The sizes given as `*sizes` or as one sequence."""
+def sizes(values: tuple[Any, ...], name: str) -> tuple[int, ...]:
+    """The sizes, or dims, given to `name` as `*sizes` or as one sequence."""
     if len(values) == 1 and not isinstance(values[0], int) and isinstance(values[0], (tuple, list)):
         values = tuple(values[0])
-    return tuple(n if type(n) is int else n.__index__() for n in values)
+    try:
+        return tuple(n if type(n) is int else n.__index__() for n in values)
+    except (AttributeError, TypeError):
+        given = describe(values)
+        raise DtypeError(f"{name}: expected integers, or one sequence of them, got {given}") from None
 
 
 def tensor_method(name: str) -> Callable[[_Function], _Function]:
@@ -50,7 +54,7 @@ def reshape(x: Tensor, *size: Size, shape: Size = None) -> Tensor:
     tensor([[1, 2],
             [3, 4]])
     """
-    return F.reshape(x, sizes(size) if shape is None else tuple(shape))
+    return F.reshape(x, sizes(size, "reshape") if shape is None else tuple(shape))
 
 
 @tensor_method("view")
@@ -58,7 +62,7 @@ def view(x: Tensor, *shape: Size, dtype: Any = None) -> Tensor:
     """`x` with another shape on the same memory, or its bytes read as another dtype.
 
     Raises ShapeError where only a copy could have the shape: use `reshape`. view(dtype) changes the last size
-    to fit.
+    to fit, and has no derivative for another dtype than x's.
 
     >>> import lucid
     >>> x = lucid.arange(4)
@@ -69,7 +73,9 @@ def view(x: Tensor, *shape: Size, dtype: Any = None) -> Tensor:
     if dtype is None and len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and not hasattr(
             shape[0], "__index__"):
         dtype = shape[0]
-    return F.view_dtype(x, as_dtype(dtype)) if dtype is not None else F.view(x, sizes(shape))
+    if dtype is None:
+        return F.view(x, sizes(shape, "view"))
+    return F.view(x, x.shape) if as_dtype(dtype) is x.dtype else F.view_dtype(x, as_dtype(dtype))
 
 
 @tensor_method("view_as")
@@ -189,7 +195,7 @@ def permute(x: Tensor, *dim: Size, dims: Size = None) -> Tensor:
     >>> lucid.permute(lucid.zeros(2, 3, 4), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    return F.permute(x, sizes(dim) if dims is None else tuple(dims))
+    return F.permute(x, sizes(dim, "permute") if dims is None else tuple(dims))
 
 
 def _moved(x: Tensor, source: Any, destination: Any) -> Tensor:
@@ -259,7 +265,6 @@ setattr(Tensor, "mH", property(  # noqa: B010
 
 
 @public(method=True)
-@numpy_names
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
     """`x` without its dimensions of size 1, or without those among `dim`: a view.
 
@@ -281,7 +286,7 @@ def expand(x: Tensor, *size: Size) -> Tensor:
     tensor([[1, 1, 1],
             [2, 2, 2]])
     """
-    return F.expand(x, sizes(size))
+    return F.expand(x, sizes(size, "expand"))
 
 
 @tensor_method("expand_as")
@@ -304,7 +309,7 @@ def broadcast_to(x: Tensor, *shape: Size, size: Size = None) -> Tensor:
     tensor([[1, 2],
             [1, 2]])
     """
-    return F.expand(x, sizes(shape) if size is None else tuple(size))
+    return F.expand(x, sizes(shape, "broadcast_to") if size is None else tuple(size))
 
 
 def as_tuple(tensors: Any) -> tuple[Tensor, ...]:
@@ -409,7 +414,7 @@ def repeat(x: Tensor, *repeats: Size) -> Tensor:
     tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]])
     """
-    return F.repeat(x, sizes(repeats))
+    return F.repeat(x, sizes(repeats, "repeat"))
 
 
 @public(method=True)
@@ -420,12 +425,11 @@ def tile(x: Tensor, *repeats: Size, dims: Size = None) -> Tensor:
     >>> lucid.tile(lucid.tensor([1, 2]), (2,))
     tensor([1, 2, 1, 2])
     """
-    counts = sizes(repeats) if dims is None else tuple(dims)
+    counts = sizes(repeats, "tile") if dims is None else tuple(dims)
     return F.repeat(x, (1,) * (x.ndim - len(counts)) + counts)
 
 
 @public(method=True)
-@numpy_names
 @on_its_device
 def repeat_interleave(x: Tensor, repeats: Any = None, dim: int | None = None, *,
                       output_size: int | None = None) -> Tensor:
@@ -482,7 +486,7 @@ def flip(x: Tensor, *dim: Size, dims: Size = None) -> Tensor:
     tensor([[3, 4],
             [1, 2]])
     """
-    return F.flip(x, sizes(dim) if dims is None else _tuple(dims))
+    return F.flip(x, sizes(dim, "flip") if dims is None else _tuple(dims))
 
 
 @public(method=True)

@@ -13,6 +13,9 @@ from .guards import join_refusal
 from .region import FULL, REPEAT, SCALAR, Program, Region, Shape, kind_beside, kind_of, repeats
 from .symbols import WITH_SIGN, NoCudaForm, Symbol, SymbolNamespace, Trace
 
+# The coefficients for t = 1 / (1 / scale + a), which takes an operation less than 1 / (1 + scale a).
+_SLOPE = tuple(c / SLOPE_SCALE ** (len(SLOPE) - i) for i, c in enumerate(SLOPE))
+
 
 def _gelu_x(F: Any, g: Any, x: Any, approximate: str) -> Any:
     """The formula that `gelu` has on the CPU in float32, as steps that share scratch: called as it is, it
@@ -21,9 +24,9 @@ def _gelu_x(F: Any, g: Any, x: Any, approximate: str) -> Any:
     if approximate != "none":
         raise NoCudaForm("the form with tanh has its generic formula")
     a = F.minimum(abs(x), _TAIL_END)
-    t = 1.0 / (a * SLOPE_SCALE + 1.0)
-    p = t * SLOPE[0]
-    for c in SLOPE[1:]:
+    t = 1.0 / (a + 1.0 / SLOPE_SCALE)
+    p = t * _SLOPE[0]
+    for c in _SLOPE[1:]:
         p = (p + c) * t
     # Phi(x) + x phi(x) = 1/2 + sign(x) (1/2 - (1 - Phi(|x|)) + |x| phi(x)), with 1 - Phi(|x|) = p e.
     half = (a * (0.5 * _SQRT_2_OVER_PI) - p) * F.exp(a * a * -0.5) + 0.5
@@ -42,7 +45,8 @@ class Body:
     shape: of the region. inputs, kinds: arrays and how they lie beside it; input i is `v{i}` in the trace.
     results: an expression per output, a number, or None for no gradient. outs: the shape to which each output
     is summed, None for the region's own. gradient: the input that is handed on where an output equals it.
-    dtype: of every floating array.
+    dtype: of every floating array. name: what a kernel of it is called in messages. alone: a sweep takes one
+    thread.
     """
 
     __slots__ = (
@@ -56,6 +60,8 @@ class Body:
         "repeat",
         "gradient",
         "program",
+        "name",
+        "alone",
     )
 
     def __init__(
@@ -72,6 +78,7 @@ class Body:
         self.outs = [None if o == shape and o != () else o for o in outs]
         self.inputs, self.gradient = inputs, gradient
         self.program: Program | None = None
+        self.name, self.alone = "run", False
         self.kinds: list[Any] = [kind_beside(v, shape) for v in inputs]
         self.repeat = {
             i: repeats(inputs[i].shape, shape) for i, kind in enumerate(self.kinds) if kind == REPEAT
@@ -88,13 +95,11 @@ class Body:
 
         Not where the output is the gradient itself, which costs no pass, or is summed.
         """
-        if self.program is None or not self.shape:
-            return []
+        assert self.program is not None
         joined = [
             i
-            for i, (r, o, w) in enumerate(zip(self.results, self.outs, waiting, strict=True))
+            for i, (r, w) in enumerate(zip(self.results, waiting, strict=True))
             if w is not None
-            and o is None
             and isinstance(r, Symbol)
             and r.text != f"v{self.gradient}"
             and join_refusal(w, self.shape, self.dtype) is None
@@ -130,11 +135,11 @@ def body_of(program: Program, g: Any, device: str) -> Body:
     inputs = [g[(slice(0, 1),) * g.ndim] if uniform else g, *program.values]
     trace, results = _traced(program, device, g.dtype, ())
     body = Body(trace, program.shape, inputs, list(results), list(program.outs), g.dtype)
-    body.program = program
+    body.program, body.name = program, program.name
     return body
 
 
-# (program's key, device, dtype, which values are masks, joined outputs) -> (trace, results)
+# (program's key, dtype, joined outputs) -> (trace, results). The key tells the device, and what a value is.
 _traces: dict[Any, tuple[Trace, list[Any]]] = {}
 # Traces that are kept: a training loop has as many as it has kinds of runs.
 _MOST_TRACES = 1000
@@ -142,7 +147,7 @@ _MOST_TRACES = 1000
 
 def _traced(program: Program, device: str, dtype: Any, joined: tuple[int, ...]) -> tuple[Trace, list[Any]]:
     """The trace of a program and its results; to those at `joined` one more input each is added."""
-    key = program.key and (program.key, device, dtype, *(v.dtype.kind == "b" for v in program.values), joined)
+    key = program.key and (program.key, dtype, joined)
     found = _traces.get(key) if key else None
     if found is None:
         trace = Trace(device, dtype.itemsize < 8)
@@ -246,6 +251,11 @@ def text_of(result: Any) -> str:
     return result.text if isinstance(result, Symbol) else repr(result)
 
 
+def shaped(a: Any, shape: Shape) -> Any:
+    """`a` in another shape; itself where it has it: a view would be copied where it becomes a `.grad`."""
+    return a if a.shape == shape else a.reshape(shape)
+
+
 def finished(body: Body, run: Any, F: Any) -> list[Any]:
     """The arrays of a body's outputs. run: writes those that need a pass: (body, distinct results,
     their positions) -> arrays.
@@ -277,7 +287,7 @@ def finished(body: Body, run: Any, F: Any) -> list[Any]:
                     if o is None or a.shape == o
                     else F.sum_to(a, o)
                     if a.size > 1 or prod(o) > 1
-                    else a.reshape(o)
+                    else shaped(a, o)
                 )
     return arrays
 

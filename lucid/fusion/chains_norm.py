@@ -5,6 +5,7 @@ As in `chains`, None says that the arrays do not fit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np  # for the CPU paths alone
@@ -55,8 +56,6 @@ def conv_batch_norm_relu(nodes: tuple[Any, ...], g: Any) -> Any:
     with fixed statistics it is the norm's bias gradient times weight rstd.
     """
     relu, norm, conv = nodes
-    if "x" not in norm.plan.targets:
-        return None
     biased = "bias" in conv.plan.targets
     found = _masked_norm(relu, norm, g, biased)
     if found is None:
@@ -194,7 +193,7 @@ class _Channels:
         """[channels] from sums over samples [channels inner], or from [channels]."""
         return totals.reshape(self.channels, self.inner).sum(1) if self.flat else totals
 
-    def blocks(self, starts: range) -> Any:
+    def blocks(self, starts: Iterator[int]) -> Any:
         """(slice of samples, masked gradient, scratch of its size) for each block."""
         shape, dtype = (self.step, *self.out.shape[1:]), self.out.dtype
         part, scratch, mask = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, bool)
@@ -216,21 +215,21 @@ class _Channels:
         factor: Any = None if dx is None else self.spread(scale)
         target: Any = None if dx is None else self.view(dx)
 
-        def part(starts: range) -> Any:
+        def part(starts: Iterator[int]) -> Iterator[Any]:
             size = self.channels * self.inner if self.flat else self.channels
-            total = np.zeros((2, size), self.out.dtype)
             for at, gs, t in self.blocks(starts):
-                total[0] += np.add.reduce(gs, 0) if self.flat else np.add.reduce(gs, 2).sum(0)
+                total = np.zeros((2, size), self.out.dtype)
+                total[0] = np.add.reduce(gs, 0) if self.flat else np.add.reduce(gs, 2).sum(0)
                 if centre is not None:
                     np.subtract(self.x[at], centre, out=t)
                     if self.flat:
                         t *= gs
-                        total[1] += np.add.reduce(t, 0)
+                        total[1] = np.add.reduce(t, 0)
                     else:
-                        total[1] += np.vecdot(gs, t).sum(0)
+                        total[1] = np.vecdot(gs, t).sum(0)
                 if target is not None:
                     np.multiply(gs, factor, out=target[at])
-            return total
+                yield total
 
         first, *rest = self.share(part)
         for other in rest:
@@ -242,12 +241,13 @@ class _Channels:
         target = self.view(dx)
         a, b, c = self.spread(scale), self.spread(slope), self.spread(shift)
 
-        def part(starts: range) -> None:
+        def part(starts: Iterator[int]) -> Iterator[None]:
             for at, gs, _ in self.blocks(starts):
                 d = target[at]
                 np.multiply(self.x[at], b, out=d)
                 gs *= a
                 d += gs
                 d += c
+                yield
 
         self.share(part)

@@ -18,7 +18,7 @@ from ..errors import KernelError
 from ..kernel import loader
 from ..kernel.calls import _finish_columns, by_rows, row_threads
 from ..kernel.launch import accumulator, launcher
-from .body import Body, finished, text_of
+from .body import Body, finished, shaped, text_of
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR, STATE
 from .symbols import NoCudaForm, Symbol, literal
 
@@ -274,13 +274,12 @@ def run(body: Body, F: Any) -> list[Any]:
 def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     launch = launcher(F.backend)
     body.inputs = [v if v.flags.c_contiguous else F.backend.xp.ascontiguousarray(v) for v in body.inputs]
+    kinds = body.out_kinds()
     key = (
         *body.kinds,
-        *(v.dtype.kind for v in body.inputs),
         *((i, len(r), body.inputs[i].shape[-1] != 1) for i, r in body.repeat.items()),
-        *body.out_kinds(),
+        *(kinds[i] for i in wanted),
         *map(text_of, (body.results[i] for i in wanted)),
-        *wanted,
     )
     kernel = body.trace.codes.get(key)
     if kernel is None:
@@ -307,7 +306,7 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     pack = 1 if scalar else 16 // dtype.itemsize
     threads = row_threads(cols)
     defines = ((f"LUCID_THREADS={threads}",) if kernel.rows else ()) + (("LUCID_SCALAR",) if scalar else ())
-    function = _compiled(F.backend, kernel.source, dtype.name, defines)
+    function = _compiled(F.backend, kernel.source, dtype.name, defines, body.name)
     found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
     wide = accumulator(dtype)
     triples = (triple for i in sorted(body.repeat) for triple in body.repeat[i])
@@ -337,12 +336,12 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
         )
         for i, p in partial.items():
             sums = _finish_columns(launch, p, 1, ranges, cols, dtype)[0]
-            found[i] = sums if body.out_kinds()[wanted[i]] == ROW else F.sum(sums, None, False)
+            found[i] = sums if kinds[wanted[i]] == ROW else F.sum(sums, None, False)
     shapes = [None if i in kernel.written else body.outs[w] for i, w in enumerate(wanted)]
-    return [found[i] if shape is None else found[i].reshape(shape) for i, shape in enumerate(shapes)]
+    return [found[i] if shape is None else shaped(found[i], shape) for i, shape in enumerate(shapes)]
 
 
-def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...]) -> Any:
+def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...], name: str) -> Any:
     key = (backend.device, source, dtype, defines)
     if key in _failed:
         raise loader.Unavailable("a fused kernel that did not compile before")
@@ -350,7 +349,11 @@ def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...]) -
     if found is None:
         try:
             found = _functions[key] = loader.from_source(
-                backend, f'#line 1 "fused.cu"\n{source}', "fused", loader.options(dtype, defines), "fused run"
+                backend,
+                f'#line 1 "fused.cu"\n{source}',
+                "fused",
+                loader.options(dtype, defines),
+                f"fused {name}",
             )
         except KernelError as error:
             _failed.add(key)

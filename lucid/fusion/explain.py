@@ -27,8 +27,8 @@ _OPERAND = re.compile(r"\b(?:g|v\d+|t\d+)\b")
 
 @dataclass
 class Row:
-    """One group. launches, bytes: of the elementwise work, (unfused, fused); None where no
-    sample shape is known.
+    """One group. launches, bytes: of the work that is no product, (unfused, fused); None where no shape is
+    known, or a pattern of the user's says no cost.
     """
 
     name: str
@@ -103,7 +103,7 @@ def explain(root: Any, inputs: Any = None) -> Explanation:
 
 def _row(group: Group) -> Row:
     if isinstance(group, ChainGroup):
-        return Row(group.name, len(group.parts), None, None, None)
+        return _chain_row(group)
     region = group.region  # type: ignore[attr-defined]
     shape = _shape(region.nodes)
     if shape is None:
@@ -129,6 +129,20 @@ def _row(group: Group) -> Row:
         ((uses + lines) * size, full * size),
         note,
     )
+
+
+def _chain_row(group: ChainGroup) -> Row:
+    pattern, n = group.pattern, group.parts[group.pattern.sized_by or 0]
+    arrays = [s.array for s in n.saved or () if s is not NONE]
+    largest = max(arrays, key=lambda a: a.size, default=None)
+    shape = None if largest is None else largest.shape
+    least = pattern.least(n.F.backend.name)
+    note = "" if pattern.pays(group.parts) else f"below {least} elements: runs unfused"
+    if largest is None or pattern.cost is None:
+        return Row(group.name, len(group.parts), shape, None, None, note)
+    (launches, moved), (fewer, less) = pattern.cost
+    size = largest.nbytes
+    return Row(group.name, len(group.parts), shape, (launches, fewer), (moved * size, less * size), note)
 
 
 def _shape(nodes: list[FuncOp]) -> tuple[int, ...] | None:

@@ -168,6 +168,7 @@ def _captured(
 
 
 def _run(body: Body, backend: Any, name: str) -> list[Any]:
+    body.name = name
     if backend.name == "cpu":
         found = sweep(body, backend.F)
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.node import FuncOp, Node
-from ..errors import KernelError, LucidError
+from ..errors import GradError, KernelError, LucidError
 from . import sweep
 from .body import Body, body_of
 from .chains import through_sweep
@@ -108,6 +108,11 @@ class ChainGroup(Group):
             raise self.failed(error) from error
         if grads is None:
             return self.one_by_one(g, f"{self.name}: arrays do not fit", self.goal_of)
+        if len(grads) != len(self.edges):
+            raise GradError(
+                f"fusion pattern {self.name!r}: expected one gradient per edge that leaves the chain "
+                f"({len(self.edges)}), got {len(grads)}; return None where no gradient flows"
+            )
         if pattern.joins:
             del pending[self.edges[0]]
         count_fused(self.name, len(self.parts))

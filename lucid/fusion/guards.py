@@ -1,6 +1,8 @@
 """What forbids to absorb a node into a group.
 
-Each guard is a name and a predicate; `explain` and the tests use both.
+Each guard is a name and a predicate; `explain` and the tests use both. tests/fusion/test_guards.py switches
+each one off, and the guards that stand in the code of the pass, and sees a program go wrong. The pass looks
+at the nodes of ops with one output only, so that no barrier is ever inside a group.
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ Guard = Callable[[Node, int, Any], bool]
 
 
 def single_consumer(n: Node, outside: int, wanted: Any) -> bool:
-    """Its gradient comes from the group only, so no other sum is waiting for it.
-
-    A root has its seed as another consumer.
+    """Its gradient comes from the group only: it would have to run again for another one, when the group has
+    released what it saved. A root has its seed as another consumer.
     """
     return outside == 0
 
@@ -39,12 +40,7 @@ def not_captured(n: Node, outside: int, wanted: Any) -> bool:
     return wanted is None or n not in wanted
 
 
-def no_barrier(n: Node, outside: int, wanted: Any) -> bool:
-    """It is the node of an op with one output: nothing gathers several gradients inside a group."""
-    return n.__class__ is FuncOp
-
-
-GUARDS: tuple[Guard, ...] = (no_barrier, single_consumer, not_hooked, not_captured)
+GUARDS: tuple[Guard, ...] = (single_consumer, not_hooked, not_captured)
 
 
 def refusal(n: Node, outside: int, wanted: Any) -> str | None:
@@ -60,7 +56,10 @@ EdgeGuard = Callable[[FuncOp, FuncOp, int, FuncOp], bool]
 
 
 def same_device(head: FuncOp, n: FuncOp, k: int, e: FuncOp) -> bool:
-    """All nodes of a group compute on one device."""
+    """All nodes of a group compute on one device.
+
+    Only edges set by hand can lead to another: a move is a node of its own.
+    """
     return e.F is head.F
 
 
@@ -98,12 +97,14 @@ def same_dtype(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: s
 
 
 def broadcasts(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
-    """Its place beside an element is known; in a kernel, from at most two quotients per row."""
+    """Its place beside an element is known (always, for ops of this package); in a kernel, from at most two
+    quotients per row, as more cost more than they save.
+    """
     return kind is not None and (kind != REPEAT or device == "cpu" or len(repeats(v.shape, shape)) <= 2)
 
 
 def contiguous(v: Any, kind: Kind, shape: tuple[int, ...], dtype: Any, device: str) -> bool:
-    """Its elements lie side by side: a kernel sees only the address, a sweep would copy."""
+    """Its elements lie side by side: a kernel or a sweep would copy it first."""
     return kind == SCALAR or bool(v.flags.c_contiguous)
 
 
@@ -127,12 +128,12 @@ JoinGuard = Callable[[Any, tuple[int, ...], Any], bool]
 
 
 def something_waits(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """Another gradient of the receiver arrived before, as one array (not what a barrier gathers)."""
-    return getattr(waiting, "shape", None) is not None
+    """Another gradient of the receiver arrived before."""
+    return waiting is not None
 
 
 def waits_in_the_same_shape(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """It has the shape of the gradient that the group makes."""
+    """It has the shape of the gradient that the group makes: a node of the user's may send a number."""
     return bool(waiting.shape == shape)
 
 
@@ -141,17 +142,7 @@ def waits_in_the_same_dtype(waiting: Any, shape: tuple[int, ...], dtype: Any) ->
     return bool(waiting.dtype == dtype)
 
 
-def waits_contiguous(waiting: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """A kernel can read it: its elements lie side by side, in order."""
-    return bool(waiting.flags.c_contiguous)
-
-
-JOIN_GUARDS: tuple[JoinGuard, ...] = (
-    something_waits,
-    waits_in_the_same_shape,
-    waits_in_the_same_dtype,
-    waits_contiguous,
-)
+JOIN_GUARDS: tuple[JoinGuard, ...] = (something_waits, waits_in_the_same_shape, waits_in_the_same_dtype)
 
 
 def join_refusal(waiting: Any, shape: tuple[int, ...], dtype: Any) -> str | None:

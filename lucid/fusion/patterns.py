@@ -5,6 +5,7 @@ A row names ops, the consumer first, in the order in which the gradient passes t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,9 @@ LINEAR_SIZE = dict(RUN_SIZE)
 # Elements from which batch norm + relu pays: on two threads and on one 0.91 and 0.91 of the unfused time at
 # 0.5M, 0.61 and 0.91 at 1M, 0.48 and 0.76 at 4M (bench_fusion: sweep).
 CHANNEL_SIZE = {"cpu": 1 << 19, "cuda": MIN_SIZE}
-# Elements from which it pays to add a residual's gradient in a norm's pass.
-NORM_SIZE = {"cpu": 1 << 17, "cuda": MIN_SIZE}
+# Elements from which it pays to add a residual's gradient in a norm's pass: a speed-up of 0.94 at 0.26M and
+# 1M, 1.05 and 1.08 at 2M (bench_fusion: layer_norm + residual, rms_norm + residual).
+NORM_SIZE = {"cpu": 1 << 21, "cuda": MIN_SIZE}
 # Pointwise nodes in a run from which it is worth a sweep. One node alone gains nothing.
 MIN_RUN = 2
 
@@ -47,7 +49,9 @@ class Pattern:
     to say that these arrays do not fit. side_edges: whether a node before the last may have other edges than
     the one to the next (to a weight). joins: `run` takes a third argument, the gradient that waits for the
     receiver of the first edge, and gives it back added to its own: for a chain whose gradient meets another
-    there, as a norm's does behind a residual. Such a chain may be one op long.
+    there, as a norm's does behind a residual. Such a chain may be one op long. cost: (launches, arrays of the
+    gradient's size that they move), unfused and fused, of all that is no product, on CUDA where every
+    gradient is wanted: for `explain`, and held to the simulator's counters by a test.
 
     >>> import lucid
     >>> lucid.fusion.Pattern("tanh_exp", ("tanh", "exp"), run=lambda nodes, g: None).devices
@@ -62,10 +66,15 @@ class Pattern:
     side_edges: bool = False
     joins: bool = False
     sized_by: int | None = None
+    cost: tuple[tuple[int, int], tuple[int, int]] | None = None
+
+    def least(self, device: str) -> int:
+        """The size from which the row pays on a device."""
+        return self.min_size if isinstance(self.min_size, int) else self.min_size[device]
 
     def pays(self, nodes: tuple[Any, ...]) -> bool:
         """Whether an array that the nodes saved has the size from which the row pays."""
-        least = self.min_size if isinstance(self.min_size, int) else self.min_size[nodes[0].F.backend.name]
+        least = self.least(nodes[0].F.backend.name)
         if self.sized_by is not None:
             nodes = (nodes[self.sized_by],)
         return any(s.array is not None and s.array.size >= least for n in nodes for s in n.saved or ())
@@ -85,7 +94,13 @@ ROW_OPS = ("softmax", "log_softmax")
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid")
 
 PATTERNS: list[Pattern] = [
-    Pattern("log_softmax_nll", ("nll_loss", "log_softmax"), chains.log_softmax_nll),
+    Pattern(
+        "log_softmax_nll",
+        ("nll_loss", "log_softmax"),
+        chains.log_softmax_nll,
+        sized_by=1,
+        cost=((20, 10), (8, 2)),
+    ),
     *(
         Pattern(
             f"conv_{norm}_relu",
@@ -93,23 +108,49 @@ PATTERNS: list[Pattern] = [
             chains_norm.conv_batch_norm_relu,
             CHANNEL_SIZE,
             side_edges=True,
+            cost=cost,
         )
-        for norm in ("batch_norm", "batch_norm_eval")
+        for norm, cost in (("batch_norm", ((5, 9), (4, 7))), ("batch_norm_eval", ((14, 13), (7, 4))))
     ),
     *(
-        Pattern(f"{norm}_relu", ("relu", norm), chains_norm.batch_norm_relu, CHANNEL_SIZE)
-        for norm in ("batch_norm", "batch_norm_eval")
+        Pattern(f"{norm}_relu", ("relu", norm), chains_norm.batch_norm_relu, CHANNEL_SIZE, cost=cost)
+        for norm, cost in (("batch_norm", ((4, 8), (3, 7))), ("batch_norm_eval", ((13, 12), (2, 4))))
     ),
     *(
-        Pattern(f"{norm}_residual", (norm,), chains_norm.norm_residual, NORM_SIZE, joins=True)
+        Pattern(
+            f"{norm}_residual",
+            (norm,),
+            chains_norm.norm_residual,
+            NORM_SIZE,
+            joins=True,
+            cost=((3, 6), (2, 4)),
+        )
         for norm in ("layer_norm", "rms_norm")
     ),
     # By the activation: a large weight alone makes no large pass.
     *(
-        Pattern(f"linear_{name}", (name, "linear"), chains.linear_activation, LINEAR_SIZE, sized_by=0)
+        Pattern(
+            f"linear_{name}",
+            (name, "linear"),
+            chains.linear_activation,
+            LINEAR_SIZE,
+            sized_by=0,
+            cost=((3, 4), (2, 3)),
+        )
         for name in ACTIVATIONS
     ),
 ]
+
+@functools.cache
+def sizes(device: str) -> dict[str, int]:
+    """Op -> the size from which a run or a row with it may pay, for the ops in rows."""
+    least: dict[str, int] = {}
+    for p in PATTERNS:
+        if device in p.devices:
+            for name in p.chain:
+                least[name] = min(least.get(name, RUN_SIZE[device]), p.least(device))
+    return least
+
 
 # Chains that fuse as runs, without a kernel of their own: name -> ops, the consumer first, where a tuple
 # stands for any one of its ops. (A test walks them; `explain` shows the names.)
@@ -157,4 +198,5 @@ def register_pattern(pattern: Pattern) -> Pattern:
     if any(p.name == pattern.name for p in PATTERNS):
         raise LucidError(f"fusion pattern {pattern.name!r}: that name is taken; choose another")
     PATTERNS.insert(0, pattern)
+    sizes.cache_clear()
     return pattern

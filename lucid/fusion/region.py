@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..autograd.node import FuncOp, Node
 from ..autograd.plan import NONE, Plan
 from ..ops.registry import Formula
@@ -68,20 +70,20 @@ def broadcast_shape(n: FuncOp) -> Shape | None:
 
 
 def target_shape(n: FuncOp, k: int) -> Shape | None:
-    """The shape of the input that edge `k` of a node belongs to, where something was
-    broadcast; None: the node's own shape.
+    """The shape of the input that edge `k` of a node belongs to, where it was broadcast;
+    None: the node's own shape.
     """
     if not n.plan.op.broadcast or n.shapes is None:
         return None
-    return n.shapes[n.plan.op.tensors.index(n.plan.targets[k])]
+    shape = n.shapes[n.plan.op.tensors.index(n.plan.targets[k])]
+    return None if shape == broadcast_shape(n) else shape
 
 
 def may_pass(n: FuncOp, k: int) -> bool:
     """Whether the gradient on edge `k` has the node's own shape, so that the node
     behind it may join the region.
     """
-    shape = target_shape(n, k)
-    return shape is None or shape == broadcast_shape(n)
+    return target_shape(n, k) is None
 
 
 def kind_of(shape: Shape, region: Shape) -> str | None:
@@ -106,7 +108,9 @@ def kind_of(shape: Shape, region: Shape) -> str | None:
 
 def kind_beside(v: Any, region: Shape) -> Kind:
     """`kind_of` an array's shape; STATE for the place of a stream of random words."""
-    return STATE if v.dtype.name == "uint64" else kind_of(v.shape, region)
+    if v.shape == region:
+        return FULL
+    return STATE if v.dtype.kind == "u" else kind_of(v.shape, region)
 
 
 def repeats(shape: Shape, region: Shape) -> tuple[tuple[int, int, int], ...]:
@@ -183,17 +187,20 @@ _PLAIN = (int, float, str, bool, type(None), tuple)
 
 
 class Program:
-    """What a region computes, independent of the device that runs it.
+    """What a region computes, independent of the device that runs it. name: the region's.
 
     values: the saved arrays, each once. kinds: how each lies. outs: shapes of the outputs, None for the
     region's own. key: the same for programs whose formulas are the same, whatever their arrays; None where
     that cannot be told. skips: where draws start in their streams. steps(): one per node.
     """
 
-    __slots__ = ("values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output")
+    __slots__ = (
+        "name", "values", "kinds", "outs", "shape", "device", "key", "skips", "_parts", "_row_output",
+    )  # fmt: skip
 
     def __init__(self, region: Region, shape: Shape, device: str) -> None:
         self.shape, self.device, self._row_output = shape, device, False
+        self.name = region.name
         self.values: list[Any] = []
         self.skips: list[int] = []
         self._parts: list[tuple[FuncOp, Recipe, tuple[Any, ...], tuple[int, ...], list[Any]]] = []
@@ -220,7 +227,9 @@ class Program:
                 else ("out", region.output_of[n, k])
                 for k, e in enumerate(n.edges)
             ]
-            static = self._static(n)
+            static = self._static(n) if n.plan.static else ()
+            if not _plain(static):
+                static = tuple(v.item() if isinstance(v, np.generic) else v for v in static)
             self._parts.append((n, recipe, static, tuple(taken), goals))
             key.append((recipe, *taken, *goals, repr(static) if _plain(static) else None))
         self.key: Any = None if any(part[-1] is None for part in key) else tuple(key)
@@ -231,7 +240,7 @@ class Program:
         """A node's static arguments; the place of a draw in its stream, another in each pass, by number."""
         names = n.plan.static
         if "skip" not in names:
-            return n.static if names else ()
+            return n.static
         i = names.index("skip")
         if n.static[i] not in self.skips:
             self.skips.append(n.static[i])

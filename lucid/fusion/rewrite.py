@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..autograd.node import AccumulateGrad, FuncOp, Node
+from ..autograd.node import FuncOp, Node
 from .groups import ChainGroup, Group, RunGroup
 from .guards import edge_refusal, refusal
-from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, RUN_SIZE, TAILS, Pattern
+from .patterns import MASKS, MIN_RUN, MIN_SIZE, PATTERNS, ROW_OPS, RUN_SIZE, TAILS, Pattern, sizes
 from .region import Region, broadcast_shape
 from .stats import count_pass, enabled
 
@@ -39,7 +39,9 @@ def _any_large(order: Sequence[Node]) -> bool:
             if saved:
                 a = saved[0].array
                 if a is not None and a.size >= MIN_SIZE:
-                    return True
+                    device = n.F.backend.name
+                    if a.size >= sizes(device).get(n.plan.op.name, RUN_SIZE[device]):
+                        return True
     return False
 
 
@@ -63,13 +65,19 @@ def match(
     (`explain`). small: also those of which it is known that they would not pay.
     """
     counts = consumers_of(order, roots)
+    rows: dict[str, list[Pattern]] = {}  # by the op that they start with
+    for pattern in PATTERNS:
+        rows.setdefault(pattern.chain[0], []).append(pattern)
     groups: dict[Node, Group] = {}
     taken: set[Node] = set()
     told: set[tuple[Node, str]] = set()  # patterns ask for a node more than once
 
-    def free(n: Node | None, inside: int) -> bool:
-        """Whether a node to which `inside` edges of the group lead may be absorbed."""
-        if n is None or n in taken or n not in counts or n.__class__ is AccumulateGrad:
+    def free(n: Node, inside: int) -> bool:
+        """Whether a node to which `inside` edges of the group lead may be absorbed.
+
+        It is in no other group: its consumers come before it, and are all in this one.
+        """
+        if n not in counts:  # behind no gradient that is asked for
             return False
         why = refusal(n, counts[n] - inside, wanted)
         if why is not None and report is not None and (n, why) not in told:
@@ -80,18 +88,21 @@ def match(
     for n in order:
         if n.__class__ is not FuncOp or n in taken or (n.hooks is not None and n.hooks.post):
             continue
-        group = _chain_at(n, free, counts, small) or _run_at(n, free, small)
+        found = rows.get(n.plan.op.name)
+        group = found and _chain_at(n, found, free, counts, small) or _run_at(n, free, small)
         if group is not None:
             groups[n] = group
             taken.update(group.parts)
     return groups
 
 
-def _chain_at(n: FuncOp, free: Any, counts: dict[Node, int], small: bool) -> ChainGroup | None:
-    """The first pattern whose chain starts at `n`."""
-    name, device = n.plan.op.name, n.F.backend.name
-    for pattern in PATTERNS:
-        if pattern.chain[0] == name and device in pattern.devices:
+def _chain_at(
+    n: FuncOp, rows: list[Pattern], free: Any, counts: dict[Node, int], small: bool
+) -> ChainGroup | None:
+    """The first pattern of `rows` whose chain starts at `n`."""
+    device = n.F.backend.name
+    for pattern in rows:
+        if device in pattern.devices:
             nodes = _follow(n, pattern, free)
             if nodes is None or not (small or pattern.pays(nodes)):
                 continue
@@ -160,15 +171,19 @@ def _run_at(head: FuncOp, free: Any, small: bool) -> RunGroup | None:
 
 
 def _known_small(nodes: list[FuncOp]) -> bool:
-    """Whether broadcasts and saved arrays tell that gradients are too small for a run to pay."""
+    """Whether broadcasts and saved arrays tell that gradients are too small for a run to pay.
+
+    Where a draw starts in its stream tells nothing: two words, however many elements it fills.
+    """
     least, known = RUN_SIZE[nodes[0].F.backend.name], False
     for n in nodes:
         shape = broadcast_shape(n)
         if shape is not None:
             return prod(shape) < least
         for s in n.saved or ():
-            if s.array is not None:
-                if s.array.size >= least:
+            a = s.array
+            if a is not None and a.dtype.kind != "u":
+                if a.size >= least:
                     return False
                 known = True
     return known

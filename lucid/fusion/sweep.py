@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from .body import Body, finished, row_index, text_of
+from .body import Body, finished, row_index, shaped, text_of
 from .numpy_code import compiled
 from .region import COLUMN, FULL, REPEAT, ROW, SCALAR
 
 # Bytes of a float array per block. A thread that finishes an operation waits for the interpreter lock where
-# the other holds it, some 50 us; long operations meet seldom: the slope of GELU on 16.7M float32, 48 ms on
-# one thread, takes 58 ms on two in blocks of 256 KB, 35 in 512 KB, 29 in 1 MB, 26 in 2 MB, 28 in 4 MB
-# (bench_fusion: blocks). One thread takes the same time from 256 KB to 2 MB within 5 %.
-BLOCK = 1 << 21
+# the other holds it, some 50 us; long operations meet seldom: bias + gelu on 16.7M float32 takes 38 ms on two
+# threads in blocks of 256 KB, 30 in 512 KB, 28 in 1 MB, 30 in 2 MB (bench_fusion: blocks). One thread takes
+# the same time from 256 KB to 2 MB within 5 %.
+BLOCK = 1 << 20
 # Elements from which a second thread pays: waking it and waiting for it takes 100 us (bench_fusion: sweep).
 THREADED = 3 << 18
 
@@ -74,26 +76,50 @@ def width() -> int:
 
 
 def shared(function: Any, starts: range, size: int) -> list[Any]:
-    """The results of `function` on consecutive parts of `starts`, one per thread where `size` elements
-    pay. The calling thread takes the first part.
+    """What `function` makes of each of `starts`, in their order: it takes an iterator of them and gives an
+    iterator of results. Where `size` elements pay each thread runs it once and takes the next start that is
+    left, so that one that begins late, or shares its core, holds up no other. The calling thread works too.
     """
+    left = iter(range(len(starts)))  # shared: `next` is atomic
+
+    def work() -> list[tuple[int, Any]]:
+        mine: list[int] = []
+
+        def feed() -> Iterator[int]:
+            for i in left:
+                mine.append(i)
+                yield starts[i]
+
+        with np.errstate(all="ignore"):  # the caller's does not reach other threads
+            results = list(function(feed()))
+        return list(zip(mine, results, strict=True))
+
     threads = pool() if size >= THREADED and len(starts) > 1 else None
-    if threads is None:
-        return [function(starts)]
-    share = -(-len(starts) // _threads)
-    first, *rest = (starts[i : i + share] for i in range(0, len(starts), share))
-    waiting = [threads.submit(_quietly, function, part) for part in rest]
+    waiting = [threads.submit(work) for _ in range(min(_threads, len(starts)) - 1)] if threads else []
     try:
-        return [function(first), *(w.result() for w in waiting)]
+        found = work()
+        for w in waiting:
+            found += w.result()
     finally:
         for w in waiting:  # also after an error: they write to arrays of the caller
             w.exception()
+    return [result for _, result in sorted(found, key=itemgetter(0))]
 
 
-def _quietly(function: Any, part: range) -> Any:
-    # The caller's np.errstate does not reach other threads.
-    with np.errstate(all="ignore"):
-        return function(part)
+# Columns below which rows are added several at a time: NumPy's call per row costs as much as 500 additions.
+_WIDE = 512
+
+
+def column_sum(r: Any) -> Any:
+    """The sum of [rows, columns] over its rows."""
+    rows, cols = r.shape
+    k = _WIDE // max(cols, 1)
+    if k < 2 or rows < 4 * k or not r.flags.c_contiguous:
+        return np.add.reduce(r, 0)
+    whole = rows - rows % k
+    part = np.add.reduce(r[:whole].reshape(-1, k * cols), 0)
+    total = np.add.reduce(part.reshape(k, cols), 0)
+    return total if whole == rows else total + np.add.reduce(r[whole:], 0)
 
 
 class Sweep:
@@ -124,7 +150,8 @@ class Sweep:
             axes[k] if k != REPEAT else "cr" if v.shape[-1] != 1 else "r"
             for v, k in zip(body.inputs, body.kinds, strict=True)
         )
-        key = (given, axes[FULL], low, *self.kinds, *map(text_of, (body.results[i] for i in wanted)))
+        # The trace itself belongs to one dtype.
+        key = (given, axes[FULL], *self.kinds, *map(text_of, (body.results[i] for i in wanted)))
         code = body.trace.codes.get(key)
         if code is None:
             code = body.trace.codes[key] = compiled(
@@ -159,14 +186,15 @@ class Sweep:
         step = max(1, size // (1 if self.flat else max(self.width, 1)))
         blocks = range(0, n, step)
         if self.consume is not None:
-            partial = [self._range(blocks, step, n)]
+            with np.errstate(all="ignore"):
+                partial = list(self._blocks(iter(blocks), step, n))
         else:
-            partial = shared(lambda part: self._range(part, step, n), blocks, self.body.size)
+            size = 0 if self.body.alone else self.body.size
+            partial = shared(lambda starts: self._blocks(starts, step, n), blocks, size)
         return [self._result(k, partial) for k in range(len(self.wanted))]
 
-    def _range(self, starts: range, step: int, n: int) -> dict[int, Any]:
+    def _blocks(self, starts: Iterator[int], step: int, n: int) -> Iterator[dict[int, Any]]:
         """The sums of the blocks that start at `starts`, computed with scratch of its own."""
-        sums: dict[int, Any] = {}
         code, size = self.code, step if self.flat else step * self.width
         scratch = [np.empty(size, self.work) for _ in range(code.scratch)]
         masks = [np.empty(size, bool) for _ in range(code.masks)]
@@ -174,23 +202,18 @@ class Sweep:
         shape: Any = None
         whole = None if self.consume is None else np.empty((step, self.width), self.body.dtype)
         bits = f"i{self.work.itemsize}"
-        with np.errstate(all="ignore"):
-            for i in starts:
-                j = min(i + step, n)
-                if shape is None or shape[0] != j - i:
-                    shape = (j - i,) if self.flat else (j - i, self.width)
-                    m = (j - i) * (1 if self.flat else self.width)
-                    S, M, K = (
-                        [a[:m].reshape(shape) for a in group] for group in (scratch, masks, constants)
-                    )
-                V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
-                O = [o[i:j] for o in self.views] if whole is None else [whole[: j - i]]
-                found = code.run(self.F, V, O, S, M, K, self.width, bits)
-                if self.consume is not None:
-                    self.consume(i, j, O[0])
-                if found:
-                    self._add(found, shape, sums)
-        return sums
+        for i in starts:
+            j = min(i + step, n)
+            if shape is None or shape[0] != j - i:
+                shape = (j - i,) if self.flat else (j - i, self.width)
+                m = (j - i) * (1 if self.flat else self.width)
+                S, M, K = ([a[:m].reshape(shape) for a in group] for group in (scratch, masks, constants))
+            V = [self._slice(k, v, i, j) for k, v in enumerate(self.inputs)]
+            O = [o[i:j] for o in self.views] if whole is None else [whole[: j - i]]
+            found = code.run(self.F, V, O, S, M, K, self.width, bits)
+            if self.consume is not None:
+                self.consume(i, j, O[0])
+            yield self._sums(found, shape) if found else {}
 
     def _slice(self, k: int, v: Any, i: int, j: int) -> Any:
         if k in self.index:
@@ -201,36 +224,40 @@ class Sweep:
             )
         return v[i:j] if v.ndim and (self.flat or v.shape[0] == self.rows) else v
 
-    def _add(self, found: Any, shape: tuple[int, ...], sums: dict[int, Any]) -> None:
-        """Nothing; adds a block's results that are wanted as sums.
-
-        COLUMN sums of different blocks are different elements.
-        """
+    def _sums(self, found: Any, shape: tuple[int, ...]) -> dict[int, Any]:
+        """A block's results that are wanted as sums, summed, by their places."""
+        sums = {}
         for k, r in zip((k for k, kind in enumerate(self.kinds) if kind != FULL), found, strict=True):
             r = np.asarray(r)
-            kind = self.kinds[k]
             if r.shape != shape:
                 r = np.broadcast_to(r, shape)
-            if kind == COLUMN:
-                sums.setdefault(k, []).append(np.add.reduce(r, 1))
-                continue
-            part = np.add.reduce(r, 0 if kind == ROW else None)
-            sums[k] = part if k not in sums else sums[k] + part
+            kind = self.kinds[k]
+            sums[k] = (
+                np.add.reduce(r, 1)
+                if kind == COLUMN
+                else column_sum(r)
+                if kind == ROW
+                else np.add.reduce(r, None)
+            )
+        return sums
 
-    def _result(self, k: int, partial: list[dict[int, Any]]) -> Any:
-        """The output, sums added in the order of their blocks: two runs give the same bits."""
+    def _result(self, k: int, blocks: list[dict[int, Any]]) -> Any:
+        """The output, sums added in the order of their blocks: two runs give the same bits.
+
+        Sums along rows of different blocks are different elements.
+        """
         if self.kinds[k] == FULL:
             return self.outs[k]
-        shape, dtype = self.body.outs[self.wanted[k]], self.body.dtype
-        parts = [p[k] for p in partial if k in p]
-        if not parts:
+        shape: Any = self.body.outs[self.wanted[k]]
+        dtype = self.body.dtype
+        if not blocks:
             return np.zeros(shape, dtype)
         if self.kinds[k] == COLUMN:
-            return np.concatenate([a for p in parts for a in p]).astype(dtype).reshape(shape)
-        total = parts[0]
-        for p in parts[1:]:
-            total = total + p
-        return np.asarray(total, dtype).reshape(shape)
+            return shaped(np.concatenate([b[k] for b in blocks]).astype(dtype, copy=False), shape)
+        total = blocks[0][k]
+        for b in blocks[1:]:
+            total = total + b[k]
+        return shaped(np.asarray(total, dtype), shape)
 
 
 def run(body: Body, F: Any) -> list[Any]:

@@ -130,7 +130,7 @@ class Trace:
     arguments), for `numpy_code`. A trace that is kept is not changed any more.
     """
 
-    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "codes", "_names")
+    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "codes", "made", "_names")
 
     def __init__(self, device: str = "cuda", single: bool = False) -> None:
         # On "cpu" any pointwise op has a form: it is called as it is. single: it computes in float32.
@@ -139,6 +139,8 @@ class Trace:
         # How many places of draws in their streams are arguments of the kernel, `skip{i}`.
         self.skips = 0
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
+        # Result's name -> (op, arguments).
+        self.made: dict[str, tuple[Any, tuple[Any, ...]]] = {}
         self.boolean: set[str] = set()
         # What was made of the trace, by how its arrays lay: `numpy_code.Code`, `cuda.Kernel`.
         self.codes: dict[Any, Any] = {}
@@ -158,10 +160,14 @@ class Trace:
             name = f"t{len(self.lines)}"
             self.lines.append(f"const {'bool' if boolean else 'accum_t'} {name} = {expression};")
             self.steps.append((name, op, args, statics or {}))
+            self.made[name] = op, args
             if boolean:
                 self.boolean.add(name)
             found = self._names[expression] = Symbol(self, name)
         return found
+
+    def __contains__(self, expression: str) -> bool:
+        return expression in self._names
 
     def needed(self, results: list[Any], known: frozenset[str] = frozenset()) -> set[str]:
         """Names of the steps and inputs on which some result depends, not further than the `known` ones."""
@@ -298,6 +304,10 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
             and x.dtype.kind == "f"
         ):
             return x
+    if not statics and len(args) == len(OPS[name].tensors) and name in _EXACT:
+        simpler = _simpler(trace, name, *args)
+        if simpler is not None:
+            return simpler
     form, op = FORMS.get(name), OPS[name]
     named = {p.name: p.default for p in op.parameters if p.default is not p.empty}
     named |= dict(zip((p.name for p in op.parameters), args, strict=False)) | statics
@@ -321,6 +331,8 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
             raise NoCudaForm(f"op {name}")
         listed = (f"{k}={v.text if isinstance(v, Symbol) else repr(v)}" for k, v in named.items())
         form = f"{name}@({', '.join(listed)})".replace("{", "{{").replace("}", "}}")
+    if not all(isinstance(v, (Symbol, int, float)) for v in tensors):
+        raise NoCudaForm(f"op {name} of other arguments than numbers")
     texts = {
         k: v.text if isinstance(v, Symbol) else literal(v)
         for k, v in named.items()
@@ -333,6 +345,59 @@ def call(trace: Trace, name: str, *args: Any, **statics: Any) -> Any:
         tuple(named[t] for t in op.tensors),
         {k: v for k, v in named.items() if k not in op.tensors},
     )
+
+
+_EXACT = frozenset(("neg", "add", "sub", "mul"))
+
+
+def _simpler(trace: Trace, name: str, x: Any, y: Any = None) -> Any:
+    """The symbol of an equal result in fewer operations, or None: signs move to where they cost nothing, as
+    in the derivative of -x * x. Each rule is exact in floating point.
+    """
+    a, b = _negated(trace, x), _negated(trace, y)
+    if name == "neg":
+        if a is not None:
+            return a
+        op, args = _made_by(trace, x)
+        if op == "mul" and isinstance(args[1], (int, float)):
+            return call(trace, "mul", args[0], -float(args[1]))
+        return None
+    if name == "add":
+        if isinstance(x, Symbol) and isinstance(y, Symbol) and x.text == y.text:
+            return call(trace, "mul", x, 2.0)
+        if b is not None:
+            return call(trace, "sub", x, b)
+        return None if a is None else call(trace, "sub", y, a)
+    if name == "sub":
+        return call(trace, "add", x, b) if b is not None else None
+    # A product: by a number, or one that is known with the other sign.
+    if a is not None and isinstance(y, (int, float)):
+        return call(trace, "mul", a, -float(y))
+    if b is not None and isinstance(x, (int, float)):
+        return call(trace, "mul", b, -float(x))
+    for u, v in ((a, y), (x, b), (_negative(trace, x), y), (x, _negative(trace, y))):
+        if isinstance(u, Symbol) and isinstance(v, Symbol):
+            for text in (f"({u.text} * {v.text})", f"({v.text} * {u.text})"):
+                if text in trace:
+                    return call(trace, "neg", trace.let(text))
+    return None
+
+
+def _made_by(trace: Trace, x: Any) -> tuple[Any, tuple[Any, ...]]:
+    """(op's name, arguments) of the step that made a symbol; (None, ()) for an input or a number."""
+    return trace.made.get(x.text, (None, ())) if isinstance(x, Symbol) else (None, ())
+
+
+def _negative(trace: Trace, x: Any) -> Any:
+    """The symbol of -x where there is one, else None."""
+    text = f"(-{x.text})" if isinstance(x, Symbol) else ""
+    return trace.let(text) if text in trace else None
+
+
+def _negated(trace: Trace, x: Any) -> Any:
+    """The symbol whose negative `x` is, or None."""
+    op, args = _made_by(trace, x)
+    return args[0] if op == "neg" else None
 
 
 class SymbolNamespace:

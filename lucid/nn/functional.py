@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as _topics  # noqa: F401  (fills PUBLIC)
-from ..autograd.record import RECORDED
+from ..functional.out import lookup
 from ..functional.registry import PUBLIC
 
 _PREFIX = "nn.functional."
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
     # Not looked up at import, so that the order in which the topics are imported does not matter.
     if name not in NAMES and f"{_PREFIX}{name}" not in PUBLIC:
         raise AttributeError(f"lucid.nn.functional has no function {name!r}")
-    found = PUBLIC.get(f"{_PREFIX}{name}") or PUBLIC.get(name) or getattr(RECORDED, name)
+    found = lookup(f"{_PREFIX}{name}") or lookup(name)
     globals()[name] = found
     return found
 

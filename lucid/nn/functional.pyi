@@ -65,10 +65,7 @@ from ..functional.norm import group_norm as group_norm
 from ..functional.norm import instance_norm as instance_norm
 from ..functional.norm import layer_norm as layer_norm
 from ..functional.norm import local_response_norm as local_response_norm
-from ..functional.norm import log_softmax as log_softmax
 from ..functional.norm import rms_norm as rms_norm
-from ..functional.norm import softmax as softmax
-from ..functional.norm import softmin as softmin
 from ..functional.pointwise import celu as celu
 from ..functional.pointwise import elu as elu
 from ..functional.pointwise import hardsigmoid as hardsigmoid
@@ -121,6 +118,7 @@ hardtanh_ = _functions.nn_functional_hardtanh_
 hinge_embedding_loss = _functions.nn_functional_hinge_embedding_loss
 l1_loss = _functions.nn_functional_l1_loss
 leaky_relu_ = _functions.nn_functional_leaky_relu_
+log_softmax = _functions.nn_functional_log_softmax
 margin_ranking_loss = _functions.nn_functional_margin_ranking_loss
 max_pool2d_with_indices = _functions.nn_functional_max_pool2d_with_indices
 max_pool3d_with_indices = _functions.nn_functional_max_pool3d_with_indices
@@ -137,5 +135,7 @@ relu_ = _functions.nn_functional_relu_
 rrelu_ = _functions.nn_functional_rrelu_
 selu_ = _functions.nn_functional_selu_
 soft_margin_loss = _functions.nn_functional_soft_margin_loss
+softmax = _functions.nn_functional_softmax
+softmin = _functions.nn_functional_softmin
 threshold_ = _functions.nn_functional_threshold_
 native_channel_shuffle = _interpolate.channel_shuffle

@@ -29,8 +29,8 @@ class Buffer(Tensor):
     def __new__(cls, data: Any = None, *, persistent: bool = True) -> Buffer:
         t = Tensor.__new__(cls)
         source = data if isinstance(data, Tensor) else tensor(() if data is None else data)
-        t.storage, t.requires_grad = source.storage, source.requires_grad
-        t.edge = t.grad = t.accumulate = t.base = None
+        t.storage, t._requires_grad = source.storage, source.requires_grad
+        t.edge = t._grad = t.accumulate = t.base = None
         t.persistent = persistent
         return t
 
@@ -85,8 +85,8 @@ class UninitializedParameter(_Uninitialized, Parameter):
     def __new__(cls, requires_grad: bool = True, device: Any = None,
                 dtype: Any = None) -> UninitializedParameter:
         t = Tensor.__new__(cls)
-        t.storage, t.requires_grad = _nothing(device, dtype), requires_grad
-        t.edge = t.grad = t.accumulate = t.base = None
+        t.storage, t._requires_grad = _nothing(device, dtype), requires_grad
+        t.edge = t._grad = t.accumulate = t.base = None
         return t
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
@@ -114,8 +114,8 @@ class UninitializedBuffer(_Uninitialized, Buffer):
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
                 persistent: bool = True) -> UninitializedBuffer:
         t = Tensor.__new__(cls)
-        t.storage, t.requires_grad = _nothing(device, dtype), requires_grad
-        t.edge = t.grad = t.accumulate = t.base = None
+        t.storage, t._requires_grad = _nothing(device, dtype), requires_grad
+        t.edge = t._grad = t.accumulate = t.base = None
         t.persistent = persistent
         return t
 

@@ -345,7 +345,7 @@ abs.grad(x=lambda F, g, x: g * F.sgn(x))
 
 @op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(0.0,))], reference="numpy:sign")
 def sign(xp, x):
-    """Sign of each element: -1, 0 or 1. The derivative is 0.
+    """Sign of each element: -1, 0 or 1; NaN stays NaN (PyTorch: 0). The derivative is 0.
 
     >>> import lucid
     >>> lucid.sign(lucid.tensor([-2.5, 0.0, 7.0]))
@@ -448,6 +448,7 @@ def _compare(name: str, ufunc: str, doc: str, result: str) -> None:
         ufunc=ufunc,
         dtype="compare",
         pointwise=True,
+        ordered=ufunc[:4] in ("less", "grea"),
         method=True,
         inplace=True,
         samples=[Sample((3, 4), (3, 4)), Sample((3, 1), ())],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError, ShapeError
-from .common import Dim, Shape, is_low, keep_shape, normalize_dims
+from .common import Dim, Shape, in_dtype, is_low, keep_shape, normalize_dim, normalize_dims
 from .common import sum_to as _sum_to
 from .registry import OPS, Sample, op
 
@@ -57,7 +57,7 @@ def ones_like(xp, x):
 @op(public=False, diff=())
 def full_like(xp, x, value: Any):
     """An array of x's shape and dtype filled with a number."""
-    return xp.full(x.shape, value, x.dtype)
+    return xp.full(x.shape, in_dtype("fill", value, x.dtype), x.dtype)
 
 
 # ---- sums ----
@@ -151,7 +151,10 @@ sum_to.grad(x=lambda F, g, x_shape: F.expand(g, x_shape))
 def reshape(xp, x, shape: Shape):
     """x with another shape of the same size; one entry may be -1. A view where the memory allows it."""
     try:
-        return x.reshape(shape)
+        out = x.reshape(shape)
+        if out.shape != shape and min(shape) < -1:  # which NumPy takes for -1
+            raise ValueError
+        return out
     except ValueError:
         raise ShapeError(
             f"reshape: a tensor of shape {x.shape} ({x.size} elements) does not fit shape {tuple(shape)}; "
@@ -166,7 +169,7 @@ reshape.grad(x=lambda F, g, x_shape: F.reshape(g, x_shape))
 def transpose(xp, x, dim0: int, dim1: int):
     """x with two dimensions exchanged: a view."""
     if x.ndim == 0:
-        normalize_dims("transpose", (dim0,), 0)
+        normalize_dim("transpose", dim0, 0), normalize_dim("transpose", dim1, 0)
         return x.reshape(())
     a, b = normalize_dims("transpose", dim0, x.ndim)[0], normalize_dims("transpose", dim1, x.ndim)[0]
     return xp.swapaxes(x, a, b)
@@ -210,7 +213,10 @@ def expand(xp, x, shape: Shape):
     extra = len(shape) - x.ndim
     sizes = tuple(x.shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(shape))
     try:
-        return xp.broadcast_to(x, sizes)
+        out = xp.broadcast_to(x, sizes)
+        if xp.__name__ == "numpy":
+            out.flags.writeable = x.flags.writeable  # what may be written is decided by `check_writable`
+        return out
     except ValueError:
         raise ShapeError(
             f"expand: a tensor of shape {x.shape} cannot be broadcast to {tuple(shape)}; "

@@ -7,7 +7,7 @@ from functools import wraps
 from operator import index
 from typing import Any, TypeVar
 
-from ..errors import DtypeError, IndexRangeError, LucidError, ShapeError
+from ..errors import DivisionError, DtypeError, IndexRangeError, LucidError, ShapeError
 from ..storage.backend import scipy_linalg as scipy_linalg
 from ..storage.backend import special as special
 
@@ -22,7 +22,7 @@ def normalize_dim(name: str, dim: int, ndim: int) -> int:
     try:
         within = -n <= dim < n
     except TypeError:
-        raise DtypeError(f"{name}: dim must be an integer, got {type(dim).__name__} {dim!r}") from None
+        raise DtypeError(f"{name}: expected an integer as dim, got {type(dim).__name__} {dim!r}") from None
     if not within:
         raise IndexRangeError(
             f"{name}: dim must lie in [{-n}, {n - 1}] for a tensor of {ndim} dimensions, got {dim}"
@@ -56,6 +56,29 @@ def need_order(name: str, x: Any) -> None:
         raise DtypeError(
             f"{name}: complex numbers have no order, got {x.dtype.name}; take x.real, x.imag or x.abs()"
         )
+
+
+def in_dtype(name: str, value: Any, dtype: Any) -> Any:
+    """The number as an array of `dtype` holds it: negative integers wrap around in unsigned ones.
+
+    Raises DtypeError for a number that has no place among integers.
+    """
+    if dtype.kind not in "iu" or not isinstance(value, (int, float)):
+        return value
+    count = 1 << 8 * dtype.itemsize
+    least, most = (1 - count, count - 1) if dtype.kind == "u" else (-count // 2, count // 2 - 1)
+    if not least <= value <= most:  # nan neither
+        raise DtypeError(f"{name}: {value} does not fit in {dtype.name}; take a wider dtype, such as int64")
+    return int(value) % count if dtype.kind == "u" else int(value)
+
+
+def no_zeros(name: str, xp: Any, x: Any, y: Any) -> None:
+    """Nothing; raises DivisionError for x / y of integers with a zero in y, which no integer can answer.
+
+    Not checked on a GPU, where it would wait for the device; the quotient is then the device's.
+    """
+    if xp.__name__ == "numpy" and y.dtype.num < 11 and x.size and not y.all():
+        raise DivisionError(f"{name}: integers cannot be divided by 0; convert with .float() for inf and nan")
 
 
 def check_tensors(name: str, **values: Any) -> None:

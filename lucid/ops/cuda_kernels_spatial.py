@@ -8,8 +8,9 @@ from typing import Any
 from ..kernel import calls_spatial as calls
 from ..kernel.launch import accumulator
 from ..storage.order import fixed_order
-from .bounds import clamped
+from .bounds import ascending_in_range
 from .cuda_kernels import _solid, attempt, launch_for
+from .embedding import index_error
 from .index import _slices, check_range
 from .pool import _spatial, pooled_size
 from .registry import OPS
@@ -68,9 +69,14 @@ def _segments(
     by_count: bool = False,
 ) -> Any:
     """Rows of src [n, cols] added up by index [n] in [0, rows); see `calls.segment_sum`."""
+    order, ordered = _sorted(launch, index)
+    return calls.segment_sum(launch, src, order, ordered, rows, base, alpha, skip, by_count)
+
+
+def _sorted(launch: Any, index: Any) -> tuple[Any, Any]:
     index = index.astype("int64", copy=False)
     order = launch.xp.argsort(index, kind="stable").astype("int64", copy=False)
-    return calls.segment_sum(launch, src, order, index[order], rows, base, alpha, skip, by_count)
+    return order, index[order]
 
 
 def _atomic(launch: Any, src: Any, index: Any, rows: int) -> Any:
@@ -89,13 +95,18 @@ def _row_sums(rows: int, index: Any, src: Any) -> Any:
 ROW_SUMS["cupy"] = _row_sums
 
 
+def _embedding_sums(launch: Any, src: Any, indices: Any, rows: int, padding_idx: int, by_count: bool) -> Any:
+    order, ordered = _sorted(launch, indices.reshape(-1))
+    ascending_in_range(launch.xp, ordered, 0, rows, index_error("embedding_backward", rows))
+    return calls.segment_sum(launch, src, order, ordered, rows, None, 1.0, padding_idx, by_count)
+
+
 def _embedding_backward(xp, grad, indices, rows, padding_idx=-1, scale_grad_by_freq=False):
     out = None
     if indices.size and grad.ndim and rows and fixed_order():
         src = _solid(grad).reshape(-1, grad.shape[-1])
-        index = clamped(xp, indices, 0, rows).reshape(-1)
         out = attempt(
-            _segments, launch_for(src), src, index, rows, None, 1.0, padding_idx, bool(scale_grad_by_freq)
+            _embedding_sums, launch_for(src), src, indices, rows, padding_idx, bool(scale_grad_by_freq)
         )
     return (
         OPS["embedding_backward"].forward(xp, grad, indices, rows, padding_idx, scale_grad_by_freq)

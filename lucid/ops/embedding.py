@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
-from .bounds import clamped, in_range, tally
+from .bounds import in_range, tally
 from .common import is_low
 from .pointwise import wide
 from .registry import A, Sample, op
@@ -22,8 +22,13 @@ def check_indices(xp: Any, name: str, indices: Any, rows: int) -> Any:
     if indices.dtype.kind not in "iu":
         raise DtypeError(f"{name}: indices must be integers, got {indices.dtype.name} of shape "
                          f"{tuple(indices.shape)}; convert them with .long()")
-    return in_range(xp, indices, 0, rows, lambda bad: IndexRangeError(
-        f"{name}: indices must lie in [0, {rows - 1}] for {rows} rows, got {bad}"))
+    return in_range(xp, indices, 0, rows, index_error(name, rows))
+
+
+def index_error(name: str, rows: int) -> Any:
+    """What makes the error for an index out of range."""
+    return lambda bad: IndexRangeError(
+        f"{name}: indices must lie in [0, {rows - 1}] for {rows} rows, got {bad}")
 
 
 @op(public=False, samples=[Sample((4, 3), _INDICES), Sample((4, 3), A((), dtype="int64", low=0, high=4))])
@@ -58,7 +63,7 @@ def _row_factors(xp: Any, indices: Any, rows: int, padding_idx: int, scale_grad_
 @op(public=False, samples=[Sample((2, 3, 5), _INDICES, 4), Sample((2, 3, 5), _INDICES, 4, 1, True)])
 def embedding_backward(xp, grad, indices, rows: int, padding_idx: int = -1, scale_grad_by_freq: bool = False):
     """The table [rows, d] whose row i is the sum of grad where indices == i: the adjoint of `embedding`."""
-    indices = clamped(xp, indices, 0, rows)
+    indices = check_indices(xp, "embedding_backward", indices, rows)
     factors = _row_factors(xp, indices, rows, padding_idx, scale_grad_by_freq, grad.dtype)
     grad = grad if factors is None else grad * factors
     d = grad.shape[-1]
@@ -74,7 +79,7 @@ embedding_backward.grad(grad=lambda F, g, indices, rows, padding_idx, scale_grad
 @op(public=False, samples=[Sample((4, 5), _INDICES, 4), Sample((4, 5), _INDICES, 4, 1, True)])
 def embedding_rows(xp, weight, indices, rows: int, padding_idx: int = -1, scale_grad_by_freq: bool = False):
     """weight[indices] with the factors of `embedding_backward`, whose adjoint it is."""
-    indices = clamped(xp, indices, 0, rows)
+    indices = check_indices(xp, "embedding_rows", indices, rows)
     out = weight[indices]
     factors = _row_factors(xp, indices, rows, padding_idx, scale_grad_by_freq, out.dtype)
     return out if factors is None else out * factors
@@ -146,6 +151,7 @@ def _embedding_backward_cpu(xp, grad, indices, rows, padding_idx=-1, scale_grad_
     if is_low(grad.dtype) or grad.dtype.kind == "c" or not indices.size:
         return embedding_backward.forward(xp, grad, indices, rows, padding_idx, scale_grad_by_freq)
     from scipy.sparse import csc_array
+    indices = check_indices(xp, "embedding_backward", indices, rows)
     factors = _row_factors(xp, indices, rows, padding_idx, scale_grad_by_freq, grad.dtype)
     n = indices.size
     data = xp.ones(n, grad.dtype) if factors is None else xp.ascontiguousarray(factors).reshape(-1)

@@ -57,7 +57,7 @@ def _ldl(xp: Any, x: Any, hermitian: bool) -> tuple[Any, list[int]]:
         _exchange(s.T, size - 1, row)
         block, below = s[:size, :size], s[size:, :size]
         low = below / block[0, 0] if size == 1 and abs(block[0, 0]) > 0 else below
-        if size == 2:
+        if size == 2 and below.size:
             low = xp.linalg.solve(block.T, below.T).T
         out[k : k + size, k : k + size], out[k + size :, k : k + size] = xp.tril(block), low
         pivots[k : k + size] = [k + row + 1] if size == 1 else [-(k + row + 1)] * 2

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import DtypeError, IndexRangeError, ShapeError
 from .bounds import clamped, in_range
-from .common import Shape, normalize_dim
+from .common import Shape, in_dtype, normalize_dim
 from .reduce import pick_along
 from .registry import A, Sample, op
 from .rows import sum_rows, summable
@@ -341,7 +341,7 @@ def index_fill_number(xp, x, dim: int, index, value: float):
     dim = normalize_dim("index_fill", dim, x.ndim)
     index = check_range("index_fill", xp, index.reshape(-1), x.shape[dim] if x.ndim else 1, dim, wrap=True)
     out = x.copy().reshape(-1) if not x.ndim else x.copy()
-    out[_at(dim, index)] = value
+    out[_at(dim, index)] = in_dtype("index_fill", value, x.dtype)
     return out.reshape(x.shape)
 
 
@@ -414,7 +414,7 @@ def scatter_src(xp, x, dim: int, index, src):
 def scatter_number(xp, x, dim: int, index, value: float):
     """`x` with the number `value` written at the positions `index` along `dim`."""
     out = x.copy().reshape(-1)
-    out[scatter_target("scatter", xp, x, dim, index)] = value
+    out[scatter_target("scatter", xp, x, dim, index)] = in_dtype("scatter", value, x.dtype)
     return out.reshape(x.shape)
 
 
@@ -516,7 +516,7 @@ _MASK = A(value=[[True, False, True], [False, False, True]])
                                             Sample((2, 3), A(value=[True, False, True]), 0.0)])
 def masked_fill(xp, x, mask, value: float):
     """`x` with the number `value` where `mask` (bool, broadcast to x) is true."""
-    return xp.where(mask, x.dtype.type(value), x)
+    return xp.where(mask, x.dtype.type(in_dtype("masked_fill", value, x.dtype)), x)
 
 
 masked_fill.grad(x=lambda F, g, mask: F.masked_fill(g, mask, 0.0))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import DtypeError, LinAlgError, ShapeError
 from ..kernel.products import matmul_of
-from .common import Shape, scipy_linalg
+from .common import Shape, is_low, scipy_linalg
 from .registry import A, Sample, op
 
 
@@ -28,7 +28,7 @@ def hermitian(xp: Any, x: Any) -> Any:
 
 
 def check_matrix(name: str, x: Any, square: bool = True) -> None:
-    """Nothing; raises unless `x` holds floating (square) matrices."""
+    """Nothing; raises unless `x` holds (square) matrices of a dtype that LAPACK has: no 16-bit floats."""
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         raise ShapeError(
             f"{name}: expected {'square ' * square}matrices [..., {'n, n' if square else 'm, n'}], got shape "
@@ -38,6 +38,10 @@ def check_matrix(name: str, x: Any, square: bool = True) -> None:
         raise DtypeError(
             f"{name}: expected a floating or complex dtype, got {x.dtype.name}; convert it with .float() or "
             ".double()"
+        )
+    if is_low(x.dtype):
+        raise DtypeError(
+            f"{name}: LAPACK and cuSOLVER have no 16-bit floats, got {x.dtype.name}; convert it with .float()"
         )
 
 
@@ -53,24 +57,18 @@ def broadcast_shapes(a: Shape, b: Shape) -> Shape:
 def attempt(name: str, trouble: str, xp: Any, run: Callable[..., Any], *arrays: Any) -> Any:
     """`run(*arrays)`; where it fails, an error that names the first matrix of the batch on which it does."""
     try:
-        out = run(*arrays)
-        # CuPy reports no failure: its result is not finite. Reading that synchronises, as PyTorch's check
-        # does.
-        if xp.__name__ == "numpy" or bool(xp.isfinite(out).all()):
-            return out
+        # On CUDA the library's report is read, which waits for the device, as PyTorch's check does.
+        return run(*arrays)
     except xp.linalg.LinAlgError:
         pass
     x = arrays[0]
     for index in product(*map(range, x.shape[:-2])):
         try:
-            part = run(x[index], *(a[index[-(a.ndim - 2) :] if a.ndim > 2 else ()] for a in arrays[1:]))
-            if bool(xp.isfinite(part).all()):
-                continue
+            run(x[index], *(a[index[-(a.ndim - 2) :] if a.ndim > 2 else ()] for a in arrays[1:]))
         except (xp.linalg.LinAlgError, IndexError):
-            pass
-        where = f" (batch index {index})" if index else ""
-        raise LinAlgError(f"{name}: the input{where} {trouble}") from None
-    return out
+            where = f" (batch index {index})" if index else ""
+            raise LinAlgError(f"{name}: the input{where} {trouble}") from None
+    raise LinAlgError(f"{name}: an input of the batch {trouble}")
 
 
 _SINGULAR = "is singular; use linalg.pinv or linalg.lstsq, or add a small multiple of the identity"
@@ -380,6 +378,8 @@ def matrix_exp(xp, x):
     check_matrix("matrix_exp", x)
     if not x.size:
         return x.copy()
+    if is_low(x.dtype):
+        return matrix_exp.forward(xp, x.astype("float32")).astype(x.dtype)
     norm = xp.abs(x).sum(-2).max(-1)
     times = xp.maximum(xp.ceil(xp.log2(xp.maximum(norm, 1e-300) / _THETA_13)), 0.0)
     x = x / (2.0**times)[..., None, None].astype(x.real.dtype)

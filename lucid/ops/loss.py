@@ -85,16 +85,17 @@ def _finish(xp: Any, loss: Any, w: Any, reduction: str, shape: Any, dtype: Any) 
     # loss is already weighted.
     if reduction == "none":
         return loss.reshape(shape).astype(dtype, copy=False)
-    total = xp.asarray(loss.sum())
+    total = xp.asarray(wide(loss).sum())
     if reduction == "mean":
         total = total / _total(xp, loss, w)
     return xp.asarray(total, dtype=dtype)
 
 
 def _total(xp: Any, t: Any, w: Any) -> Any:
-    # The sum of the weights of targets shaped like t, in t's dtype. All targets ignored: 0, and 0 / 0 = nan
-    # as in PyTorch; hence an array, as Python would raise.
-    return xp.full((), t.size, t.dtype) if w is None else xp.asarray(w.sum(), dtype=t.dtype)
+    # The sum of the weights of targets shaped like t, in t's dtype (float32 for 16-bit floats, which end at
+    # 65504). All targets ignored: 0, and 0 / 0 = nan as in PyTorch; hence an array, as Python would raise.
+    dtype = "float32" if is_low(t.dtype) else t.dtype
+    return xp.full((), t.size, dtype) if w is None else xp.asarray(wide(w).sum(), dtype=dtype)
 
 
 def divisor(total: Any) -> Any:

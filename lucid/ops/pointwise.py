@@ -132,16 +132,16 @@ def rsqrt(xp, x):
 rsqrt.grad(x=lambda F, g, out: -0.5 * g * F.conj(out * out * out))
 
 
-@op(ufunc="square", pointwise=True, method=True, inplace=True,
+@op(pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), complex=True), Sample(())], reference="numpy:square")
 def square(xp, x):
-    """x^2 of each element; integers stay integers.
+    """x^2 of each element; integers stay integers, bools become int64.
 
     >>> import lucid
     >>> lucid.square(lucid.tensor([-3, 2]))
     tensor([9, 4])
     """
-    return xp.square(x)
+    return xp.square(x) if x.dtype.kind != "b" else x.astype("int64")
 
 
 square.grad(x=lambda F, g, x: 2.0 * g * F.conj(x))
@@ -258,15 +258,10 @@ frac.grad(x=lambda F, g: g)
 # ---- parts of a number ----
 
 
-@op(ufunc="positive", pointwise=True, method=True, samples=[Sample((3, 4), complex=True)],
+@op(ufunc="positive", pointwise=True, public=False, samples=[Sample((3, 4), complex=True)],
     reference="numpy:positive")
 def positive(xp, x):
-    """x itself, as a new array: +x.
-
-    >>> import lucid
-    >>> lucid.positive(lucid.tensor([-1.0, 2.0]))
-    tensor([-1.,  2.])
-    """
+    """x as a new array."""
     return xp.positive(x)
 
 
@@ -286,7 +281,7 @@ def _sgn_x(F: Any, g: Any, x: Any, out: Any) -> Any:
 @op(pointwise=True, method=True, inplace=True, samples=[Sample((3, 4), avoid=(0.0,), complex=True)],
     reference="numpy:sign")
 def sgn(xp, x):
-    """The sign of x: -1, 0, 1; for complex x the unit number x / |x|, and 0 at 0.
+    """The sign of x: -1, 0, 1 (NaN stays NaN); for complex x the unit number x / |x|, and 0 at 0.
 
     >>> import lucid
     >>> lucid.sgn(lucid.tensor([3 + 4j, 0j]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import DtypeError
-from .common import named, need_order, special
+from .common import named, need_order, no_zeros, special
 from .pointwise import LN2, is_integral, like
 from .registry import A, Sample, composite, op
 
@@ -16,15 +16,18 @@ _POSITIVE = A((3, 4), low=0.3, high=3.0)
 # ---- quotients and remainders ----
 
 
-@op(ufunc="floor_divide", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A(value=[5.0, -5.0, 7.5]), A(value=[3.0, 3.0, -2.0]))], reference="numpy:floor_divide")
 def floor_divide(xp, x, y):
     """The largest whole number <= x / y, in the promoted dtype. Its derivative is 0.
+
+    Raises DivisionError for integers that are divided by 0 on the CPU.
 
     >>> import lucid
     >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
     tensor([ 3, -4])
     """
+    no_zeros("floor_divide", xp, x, y)
     return xp.floor_divide(x, y)
 
 
@@ -35,9 +38,10 @@ floor_divide.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g)
     samples=[Sample(A(value=[5.0, -5.0, 7.5]), A(value=[3.0, 3.0, -2.0]))])
 def div_trunc(xp, x, y):
     """x / y without its fraction, towards 0, in the promoted dtype. Its derivative is 0."""
-    q = xp.floor_divide(x, y)
-    if not is_integral(q):
+    no_zeros("div", xp, x, y)
+    if not is_integral(x):
         return xp.trunc(xp.true_divide(x, y))
+    q = xp.floor_divide(x, y)
     # C's integer division: one more than the floor where the quotient is negative and not exact.
     return q + ((q < 0) & (q * y != x)).astype(q.dtype)
 
@@ -45,34 +49,40 @@ def div_trunc(xp, x, y):
 div_trunc.grad(x=lambda F, g: F.zeros_like(g), y=lambda F, g: F.zeros_like(g))
 
 
-@op(ufunc="remainder", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A((3, 4), low=3.2, high=3.8), A((4,), low=1.1, high=1.4)),
              Sample(A(value=[5.0, -5.0]), A(value=[3.0, 3.0]))],
     reference="numpy:remainder")
 def remainder(xp, x, y):
     """x - y floor(x / y), with the sign of y: Python's `%`.
 
+    Raises DivisionError for integers that are divided by 0 on the CPU.
+
     >>> import lucid
     >>> lucid.remainder(lucid.tensor([7, -7]), 3)
     tensor([1, 2])
     """
+    no_zeros("remainder", xp, x, y)
     return xp.remainder(x, y)
 
 
 remainder.grad(x=lambda F, g: g, y=lambda F, g, x, y: -g * F.floor_divide(x, y))
 
 
-@op(ufunc="fmod", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample(A((3, 4), low=3.2, high=3.8), A((4,), low=1.1, high=1.4)),
              Sample(A(value=[5.0, -5.0]), A(value=[3.0, 3.0]))],
     reference="numpy:fmod")
 def fmod(xp, x, y):
     """x - y trunc(x / y), with the sign of x: C's fmod.
 
+    Raises DivisionError for integers that are divided by 0 on the CPU.
+
     >>> import lucid
     >>> lucid.fmod(lucid.tensor([7, -7]), 3)
     tensor([ 1, -1])
     """
+    no_zeros("fmod", xp, x, y)
     return xp.fmod(x, y)
 
 
@@ -87,7 +97,7 @@ def _shared(F: Any, g: Any, lost: Any, x: Any, y: Any) -> Any:
     return F.where(F.eq(x, y), 0.5 * g, F.where(lost, 0.0, g))
 
 
-@op(ufunc="maximum", dtype="promote", pointwise=True, method=True,
+@op(ordered=True, ufunc="maximum", dtype="promote", pointwise=True, method=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 1), (1, 4))], reference="numpy:maximum")
 def maximum(xp, x, y):
     """The larger of x and y; NaN where one is NaN. At a tie each gets half of the gradient.
@@ -102,7 +112,7 @@ def maximum(xp, x, y):
 maximum.grad(x=lambda F, g, x, y: _shared(F, g, x < y, x, y), y=lambda F, g, x, y: _shared(F, g, y < x, x, y))
 
 
-@op(ufunc="minimum", dtype="promote", pointwise=True, method=True,
+@op(ordered=True, ufunc="minimum", dtype="promote", pointwise=True, method=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 1), (1, 4))], reference="numpy:minimum")
 def minimum(xp, x, y):
     """The smaller of x and y; NaN where one is NaN. At a tie each gets half of the gradient.
@@ -121,7 +131,7 @@ def _kept(F: Any, better: Any, y: Any) -> Any:
     return F.logical_or(better, F.isnan(y))
 
 
-@op(ufunc="fmax", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
+@op(ordered=True, ufunc="fmax", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:fmax")
 def fmax(xp, x, y):
     """The larger of x and y; the other one where one is NaN. At a tie x gets the gradient.
@@ -137,7 +147,7 @@ fmax.grad(x=lambda F, g, x, y: F.where(_kept(F, x >= y, y), g, 0.0), y=lambda F,
           y: F.where(_kept(F, x >= y, y), 0.0, g))
 
 
-@op(ufunc="fmin", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
+@op(ordered=True, ufunc="fmin", dtype="promote", pointwise=True, method=True, samples=[Sample((3, 4), (4,))],
     reference="numpy:fmin")
 def fmin(xp, x, y):
     """The smaller of x and y; the other one where one is NaN. At a tie x gets the gradient.
@@ -153,7 +163,7 @@ fmin.grad(x=lambda F, g, x, y: F.where(_kept(F, x <= y, y), g, 0.0), y=lambda F,
           y: F.where(_kept(F, x <= y, y), 0.0, g))
 
 
-@op(ufunc="maximum", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(ordered=True, ufunc="maximum", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 4), 0.5, avoid=(0.5,))], reference="numpy:maximum")
 def clamp_min(xp, x, min):
     """x, and `min` where x is smaller. At the bound x gets the gradient.
@@ -169,7 +179,7 @@ clamp_min.grad(x=lambda F, g, x, min: F.where(x >= min, g, 0.0), min=lambda F, g
                min: F.where(x < min, g, 0.0))
 
 
-@op(ufunc="minimum", dtype="promote", pointwise=True, method=True, inplace=True,
+@op(ordered=True, ufunc="minimum", dtype="promote", pointwise=True, method=True, inplace=True,
     samples=[Sample((3, 4), (4,)), Sample((3, 4), 0.5, avoid=(0.5,))], reference="numpy:minimum")
 def clamp_max(xp, x, max):
     """x, and `max` where x is larger. At the bound x gets the gradient.

@@ -91,7 +91,7 @@ def _define(name: str, title: str, first: Callable[[Any], Any], following: _Next
     tensor({_AT_ONE[name.removeprefix("shifted_")]})
     """
     inside = A((3, 4), low=0.05 if name.startswith("shifted") else -0.9, high=0.95)
-    op(name=name, public=False, dtype="float", mask=("n",), broadcast=True, diff=(), reference=reference,
+    op(name=name, public=False, dtype="float", broadcast=True, diff=(), reference=reference,
        samples=[Sample(inside, A((4,), dtype="int64", low=0, high=9))])(forward)  # fmt: skip
 
 

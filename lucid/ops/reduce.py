@@ -539,8 +539,8 @@ def histc(xp, x, bins: int = 100, min: float = 0.0, max: float = 0.0):
     if bins <= 0:
         raise ShapeError(f"histc: expected bins of at least 1, got {bins}")
     need_order("histc", x)
-    x = wide(x)
-    flat, dtype = x.reshape(-1), x.dtype
+    dtype, x = x.dtype, wide(x)
+    flat = x.reshape(-1)
     if min == max == 0 and flat.size:
         min, max = float(flat.min()), float(flat.max())    # synchronises: the cells depend on x
     if min == max:

@@ -104,6 +104,7 @@ class Op:
         diff: tuple[str, ...] | None = None,
         mask: tuple[str, ...] = (),
         holomorphic: bool = False,
+        ordered: bool = False,
         method: bool | str = False,
         inplace: bool = False,
         public: bool = True,
@@ -133,6 +134,8 @@ class Op:
         self.mask = mask
         # Formulas written for real arrays; on complex ones the recorder takes conj(formula(conj(g))).
         self.holomorphic = holomorphic
+        # It compares numbers by size, which complex ones do not have: the recorder refuses those.
+        self.ordered = ordered
         self.diff = tuple(diff) if diff is not None else (outputs if dtype != "compare" else ())
         self.formulas: dict[str, Formula] = {}
         self.accelerated: dict[str, tuple[Callable[..., Any] | None, dict[Any, Callable[..., Any]]]] = {}

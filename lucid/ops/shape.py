@@ -71,7 +71,10 @@ def view(xp, x, shape: tuple):
     """`x` with another shape on the same memory. Raises ShapeError where only a copy could have it."""
     if x.flags.c_contiguous:
         try:
-            return x.reshape(shape)
+            out = x.reshape(shape)
+            if out.shape != shape and min(shape) < -1:  # which NumPy takes for -1
+                raise ValueError
+            return out
         except ValueError:
             fill_size("view", x.shape, shape)
             raise
@@ -341,9 +344,9 @@ def roll(xp, x, shifts: tuple, dims: tuple):
     if len(dims) != len(shifts) and (dims or len(shifts) != 1):
         raise ShapeError(f"roll: expected as many shifts as dims (or one shift and no dims), got {shifts} "
                          f"and {dims}")
+    dims = tuple(normalize_dim("roll", d, x.ndim) for d in dims)
     if not x.ndim or not x.size:
         return x.copy()
-    dims = tuple(normalize_dim("roll", d, x.ndim) for d in dims)
     return xp.roll(x, shifts if dims else shifts[0], dims or None)
 
 

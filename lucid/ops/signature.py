@@ -39,6 +39,42 @@ class Declared(NamedTuple):
         return ", ".join([*self.parameters, *star, *more])
 
 
+class _Nothing:
+    def __repr__(self) -> str:
+        return "(it was not given)"
+
+
+_Nothing.__name__ = "nothing"  # as messages name what came
+NOTHING = _Nothing()
+ALIASES = (("axis", "dim"), ("keepdims", "keepdim"))  # NumPy's names of arguments
+
+
+def aliases(parameters: Iterable[inspect.Parameter]) -> list[tuple[str, str]]:
+    """NumPy's names, each with PyTorch's, that a function of these parameters does not take itself."""
+    names = {p.name: p.kind for p in parameters}
+    several = inspect.Parameter.VAR_POSITIONAL
+    return [(a, b) for a, b in ALIASES if a not in names and names.get(b, several) is not several]
+
+
+def opened(parameters: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The parameters; where `dim` has no default, it and what follows have NOTHING as theirs, since `axis`
+    may be given instead.
+    """
+    found, after = [], False
+    for p in parameters:
+        after |= p.name == "dim"
+        bare = after and p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+        found.append(p.replace(default=NOTHING) if bare else p)
+    return found
+
+
+def shown(parameters: Iterable[inspect.Parameter], more: Iterable[str]) -> inspect.Signature:
+    """The signature with more keyword arguments, None by default, as `help` shows it."""
+    own = list(parameters)
+    own += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in more]
+    return inspect.Signature(sorted(own, key=lambda p: p.kind))
+
+
 def declared(parameters: Iterable[inspect.Parameter]) -> Declared:
     """The source of parameters: equal declarations, with the defaults as objects.
 

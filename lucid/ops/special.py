@@ -156,7 +156,7 @@ def lgamma(xp, x):
     >>> lucid.lgamma(lucid.tensor([1.0, 5.0]))    # log 24
     tensor([0.    , 3.1781])
     """
-    return call(xp, "gammaln", x)
+    return xp.where(x == -math.inf, x.dtype.type(math.inf), call(xp, "gammaln", x))
 
 
 lgamma.grad(x=lambda F, g, x: g * F.digamma(x))

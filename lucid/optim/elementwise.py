@@ -262,7 +262,7 @@ class Elementwise(Optimizer):
                     slot.state["step"] += 1
                     slot.param.storage.version += 1
                 recipe = self._recipe(group, device, pack.slots[0], recipes)
-                dtype = _working(pack.slots[0])
+                dtype = pack.slots[0].working
                 jobs.setdefault(dtype, []).append((pack, pack.gradients(), recipe))
             else:
                 slots = slots + [slot for slot in pack.slots if slot.g is not None]
@@ -272,7 +272,7 @@ class Elementwise(Optimizer):
                 slot.staged[...] = slot.array
             recipe = self._recipe(group, device, slot, recipes)
             g = slot.flat(slot.g)
-            jobs.setdefault(_working(slot), []).extend((part, g, recipe) for part in slot.parts)
+            jobs.setdefault(slot.working, []).extend((part, g, recipe) for part in slot.parts)
         for dtype, todo in jobs.items():
             sweep(device, todo, lambda k, dtype=dtype, todo=todo: self._scratch_for(device, dtype, k, todo))
         for slot in slots:
@@ -282,7 +282,7 @@ class Elementwise(Optimizer):
             slot.g = None
 
     def _recipe(self, group: dict[str, Any], device: Backend, slot: Slot, known: dict[Any, Recipe]) -> Recipe:
-        dtype = _working(slot)
+        dtype = slot.working
         key = (slot.state["step"], dtype)
         found = known.get(key) if self._shared else None
         if found is None:
@@ -318,12 +318,6 @@ def _plain(group: dict[str, Any]) -> dict[str, Any]:
 def _release(slot: Slot | None) -> None:
     if slot is not None and slot.home is not None:
         slot.home.remove(slot)
-
-
-def _working(slot: Slot) -> Any:
-    """The dtype in which a rule runs: that of the state, real."""
-    dtype = state_dtype(slot.param)
-    return REAL_OF.get(dtype, dtype)
 
 
 def _converted(

@@ -16,7 +16,7 @@ import numpy as np
 from ..fusion.sweep import THREADED, pool, width
 from ..kernel.multi_tensor import MultiTensor, counts
 from ..storage.backend import Backend
-from ..storage.dtype import REAL_OF
+from ..storage.dtype import REAL_OF, float32
 from ..tensor import Tensor, _wrap
 
 PART = 1 << 18
@@ -33,15 +33,16 @@ class Slot:
     """One parameter with its raw state.
 
     kernel: the name of the kernel that was asked for. array: the parameter's. staged: a contiguous copy that
-    is updated in its place where it is not contiguous. arrays: those of the parameter and of its state (None
+    is updated in its place where it is not contiguous. working: the dtype in which the rule runs, that of the
+    state, real. arrays: those of the parameter and of its state (None
     for an absent one), flat, complex numbers as pairs of reals. home: the Pack or Launch that steps it, None
     when it is stepped alone; g: the gradient of the step under way. count: for a Launch the step numbers on
     the device, line: that of its group's numbers; step: what state["step"] then is, a view of `count`.
     """
 
     __slots__ = (
-        *("param", "state", "names", "kernel", "array", "staged", "low", "complex", "arrays", "parts"),
-        *("home", "g", "step", "count", "line"),
+        *("param", "state", "names", "kernel", "array", "staged", "low", "complex", "working", "arrays"),
+        *("parts", "home", "g", "step", "count", "line"),
     )
 
     def __init__(
@@ -50,6 +51,7 @@ class Slot:
         self.param, self.state, self.names, self.kernel = param, state, names, kernel
         array = self.array = param.array
         self.low, self.complex = array.dtype.itemsize == 2, array.dtype in REAL_OF
+        self.working: Any = float32 if self.low else REAL_OF.get(array.dtype, array.dtype)
         self.staged: Any = None if array.flags.c_contiguous else array.copy("C")
         self.home: Pack | Launch | None = None
         self.g: Any = None

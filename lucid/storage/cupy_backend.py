@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import DeviceError, OutOfMemoryError
 from . import deferred
 from .backend import Backend
+from .corrected import Corrected
 from .device import Device
 from .guarded import Guarded, GuardedOps
 from .held import held_by_tensors, human
@@ -38,9 +39,13 @@ def _import_cupy() -> Any:
 
 
 cp = _import_cupy()
+# What the ops calculate with.
+_xp: Any = Corrected(cp, importlib.import_module("cupyx"))
 
 # Bytes to which CuPy's pool rounds an allocation (cupy.cuda.memory.ALLOCATION_UNIT_SIZE).
 _UNIT = 512
+# The first major version with bfloat16 arrays and streams of other libraries.
+_OLDEST = 14
 # Status numbers of cudaError_t (driver_types.h).
 _NO_DEVICE, _INSUFFICIENT_DRIVER = 100, 35
 
@@ -50,10 +55,32 @@ _NO_DEVICE, _INSUFFICIENT_DRIVER = 100, 35
 
 def device_count() -> int:
     """The number of CUDA devices. Raises DeviceError with the cure when there is no usable driver."""
+    if _forked:
+        raise DeviceError(f"device cuda: {_FORKED}")
     try:
         return int(cp.cuda.runtime.getDeviceCount())
     except Exception as error:
         raise DeviceError(f"device cuda: {_why_no_device(error)}") from error
+
+
+_FORKED = (
+    "this process was forked from one that had already used CUDA, which does not survive a fork; let the "
+    "dataset return CPU tensors and move the batches in the training loop, or start the processes afresh "
+    "(DataLoader(..., multiprocessing_context='spawn'))"
+)
+_forked = False
+
+
+def _after_fork() -> None:
+    """Nothing; in a forked child the devices that the parent opened refuse everything, and none opens."""
+    global _forked
+    for place in [d for d in Backend._all if d.type == "cuda"]:
+        _forked = True
+        Backend._all.pop(place).__class__ = _Lost
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _why_no_device(error: Exception) -> str:
@@ -86,20 +113,35 @@ def _version(number: int) -> str:
 
 
 @functools.cache
-def _check_nvrtc() -> None:
-    """Nothing; raises DeviceError when the run-time compiler, which every CuPy operation needs, cannot be
-    loaded.
+def _check_toolkit() -> None:
+    """Nothing; raises DeviceError for a CuPy that is too old, and when what every CuPy operation needs of the
+    CUDA toolkit is missing: the run-time compiler and the headers.
     """
+    cure = f"pip install 'cupy-cuda{int(cp.cuda.runtime.runtimeGetVersion()) // 1000}x[ctk]'"
+    if int(cp.__version__.partition(".")[0]) < _OLDEST:
+        raise DeviceError(
+            f"device cuda: CuPy {cp.__version__} is too old; lucid needs {_OLDEST}.0 or newer: {cure} -U"
+        )
     try:
         cp.cuda.nvrtc.getVersion()
     except Exception as error:
-        major = int(cp.cuda.runtime.runtimeGetVersion()) // 1000
-        package = "nvidia-cuda-nvrtc" if major >= 13 else f"nvidia-cuda-nvrtc-cu{major}"
         raise DeviceError(
             "device cuda: NVRTC, the CUDA run-time compiler, cannot be loaded "
-            f"({type(error).__name__}: {error}); "
-            f"pip install {package}, or 'cupy-cuda{major}x[ctk]'"
+            f"({type(error).__name__}: {error}); {cure}"
         ) from error
+    if not _has_headers():
+        raise DeviceError(f"device cuda: CuPy finds no CUDA headers, without which nothing compiles; {cure}")
+
+
+def _has_headers() -> bool:
+    """Whether CuPy finds the headers that it gives to every compilation (_core/core.pyx of CuPy 14)."""
+    if hasattr(cp.cuda, "simulated_libraries"):
+        return True
+    try:
+        find = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory
+    except (ImportError, AttributeError):  # another CuPy, which looks for them itself
+        return True
+    return find("cudart") is not None
 
 
 def _check_capability(place: Device) -> None:
@@ -125,7 +167,7 @@ def open_backend(device: Device) -> CupyBackend:
     """The backend of a CUDA device; for one without index, of the current device.
 
     Raises DeviceError with the cure when there is no driver or GPU, its CUDA version or the GPU itself is too
-    old, NVRTC is missing, or the index is out of range.
+    old, a part of the CUDA toolkit is missing, or the index is out of range.
     """
     count = device_count()
     if not count:
@@ -140,7 +182,7 @@ def open_backend(device: Device) -> CupyBackend:
     place = Device("cuda", index)
     found = Backend._all.get(place)
     if found is None:
-        _check_nvrtc()
+        _check_toolkit()
         _check_capability(place)
         install_allocator()
         Backend.several = count > 1
@@ -160,7 +202,8 @@ class CupyBackend(Backend):
 
     name: ClassVar[str] = "cuda"
     runs_kernels: ClassVar[bool] = True
-    xp = bare = cp
+    xp = bare = _xp
+    cupy: ClassVar[Any] = cp
     ndarray = cp.ndarray
 
     def __init__(self, device: Device) -> None:
@@ -170,7 +213,7 @@ class CupyBackend(Backend):
 
     def several_changed(self) -> None:
         """Nothing; `xp` and `F` make this device current around each call when there are several."""
-        self.xp = Guarded(cp, self.guard) if Backend.several else cp
+        self.xp = Guarded(_xp, self.guard) if Backend.several else _xp
         self.F = getattr(self, "_own_F", None)
 
     @property
@@ -191,18 +234,21 @@ class CupyBackend(Backend):
 
     def asarray(self, value: Any, dtype: Any = None) -> Any:
         with self.guard():
-            return cp.asarray(value, dtype)
+            return _xp.asarray(value, dtype)
 
     def from_numpy(self, array: Any, non_blocking: bool = False) -> Any:
         """A copy on this device of a NumPy array, queued on the current stream.
 
-        The host goes on at once: CuPy stages the data through pinned memory of its own. With `non_blocking`,
-        an array in pinned memory (`pin`) is read by the device directly, without that staging copy; it must
-        not be changed before the copy has ended.
+        The host goes on at once: CuPy stages the data through pinned memory of its own. An array that itself
+        lies in pinned memory (`pin`, or another library's) is read by the device directly: the host waits for
+        that, but with `non_blocking`, where the array must not be changed before the copy has ended.
         """
         with self.guard():
+            if not array.ndim:
+                return _xp.asarray(array)
             if not (non_blocking and array.flags.c_contiguous and self.is_pinned(array)):
-                return cp.asarray(array)
+                pinned = not non_blocking and cp.cuda.pinned_memory.is_memory_pinned(array.ctypes.data)
+                return cp.asarray(array, blocking=pinned)
             out = cp.empty(array.shape, array.dtype)
             stream = cp.cuda.get_current_stream()
             out.set(array, stream)
@@ -347,6 +393,15 @@ class CupyBackend(Backend):
         return found
 
 
+class _Lost(CupyBackend):
+    """A device that a forked process has from its parent: DeviceError for whatever it is asked to do."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("device", "index", "name", "__class__", "__repr__"):
+            return object.__getattribute__(self, name)
+        raise DeviceError(f"device {object.__getattribute__(self, 'device')}: {_FORKED}")
+
+
 # Arrays in pinned memory by id, and those that a copy still reads: CuPy's pinned pool would hand their memory
 # out again at once.
 _pinned: dict[int, weakref.ref[Any]] = {}
@@ -412,9 +467,11 @@ def install_allocator() -> None:
     global _allocator
     present = cp.cuda.get_allocator()
     if present is not _allocator:
-        if present != _allocator.malloc:
-            _allocator = _Allocator(present)
-        cp.cuda.set_allocator(_allocator)
+        wrapped = _allocator if present == _allocator.malloc else _Allocator(present)
+        # Within `cupy.cuda.using_allocator` CuPy lets nobody change the allocator: the user's serves there.
+        with contextlib.suppress(ValueError):
+            cp.cuda.set_allocator(wrapped)
+            _allocator = wrapped
 
 
 def _out_of_memory(size: int, pool: Any) -> OutOfMemoryError:

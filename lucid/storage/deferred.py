@@ -31,14 +31,16 @@ def blocking(on: bool | None = None) -> bool:
     return _blocking
 
 
-def note(xp: Any, index: Any, low: int, high: int, error: _Error) -> None:
+def note(xp: Any, index: Any, low: int, high: int, error: _Error, ascending: bool = False) -> None:
     """Nothing; a later `answer` raises error(bad index) unless all of `index` (not empty) lies in [low,
-    high).
+    high). ascending: its ends are the smallest and the largest.
     """
     device = int(index.device.id)
     with _lock, index.device:
         noted = _noted.setdefault(device, [])
-        noted.append((index.min(), index.max(), low, high, error))
+        # A copy of the ends: a view would keep all of the index.
+        ends = index[:: max(index.size - 1, 1)].copy() if ascending else (index.min(), index.max())
+        noted.append((ends[0], ends[-1], low, high, error))
     if len(noted) >= MOST:
         answer(xp, device)
 

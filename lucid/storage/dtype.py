@@ -111,12 +111,12 @@ def as_dtype(dtype: Any) -> DType:
         found = dtype if dtype in _CATEGORY else None
     elif isinstance(dtype, str):
         found = NAMES.get(dtype)
-    elif dtype in _PYTHON:
+    elif isinstance(dtype, type) and dtype in _PYTHON:
         found = _PYTHON[dtype] or (_default[0] if dtype is float else COMPLEX_OF[_default[0]])
     else:
         try:
             found = np.dtype(dtype)
-        except TypeError:
+        except (TypeError, ValueError):
             found = None
         found = found if found in _CATEGORY else None
     if found is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .backend import Backend
 from .device import Device
-from .process import collect_rarely, keep_freed_blocks
+from .process import collect_rarely, keep_freed_blocks, sleep_after_products
 
 
 def _quiet_context() -> Context:
@@ -44,6 +44,7 @@ class NumpyBackend(Backend):
         super().__init__(device)
         self.run = _quiet_context().run
         self.keeps_blocks = keep_freed_blocks()
+        self.sleeps_after_products = sleep_after_products()
         self.collects_rarely = collect_rarely()
 
     def asarray(self, value: Any, dtype: Any = None) -> Any:

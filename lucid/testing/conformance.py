@@ -22,30 +22,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-Check = tuple[str, Any, Callable[[Any], Any]]
-CHECKS: list[Check] = []
-ON_GPU: list[Check] = []
-
-
-def expect(
-    expected: Any, among: list[Check] | None = None
-) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """A decorator that makes a check of a function of CuPy: its result must equal `expected`."""
-
-    def add(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        (CHECKS if among is None else among).append((function.__name__, expected, function))
-        return function
-
-    return add
-
-
-def raised(function: Callable[[], Any]) -> str:
-    """The class name of what `function` raises, or "nothing"."""
-    try:
-        function()
-    except Exception as error:
-        return type(error).__name__
-    return "nothing"
+from .assumptions import CHECKS, ON_GPU, Check, expect, raised
 
 
 def run(cp: Any, checks: list[Check] | None = None) -> list[dict[str, Any]]:
@@ -504,14 +481,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     backend: Any = backend_of("cuda")
     simulated = simulator.is_on()
-    rows = run(backend.xp)
-    gpu_only = [] if simulated else run(backend.xp, ON_GPU)
+    rows = run(backend.cupy)
+    gpu_only = [] if simulated else run(backend.cupy, ON_GPU)
     device = backend.properties()["name"]
     if given.json:
         report = {
             "device": "simulated" if simulated else device,
             "simulated": simulated,
-            "cupy": backend.xp.__version__,
+            "cupy": backend.cupy.__version__,
             "checks": rows,
             "gpu_only": gpu_only,
         }
@@ -525,7 +502,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"changed: {text}")
     rows += gpu_only
     print(
-        f"{sum(r['ok'] for r in rows)} of {len(rows)} assumptions about CuPy {backend.xp.__version__} hold "
+        f"{sum(r['ok'] for r in rows)} of {len(rows)} assumptions about CuPy {backend.cupy.__version__} hold "
         f"on {device}" + (f", {len(changed)} changed" if earlier else "")
     )
     return int(bool(changed) or not all(r["ok"] for r in rows))

@@ -14,8 +14,8 @@ True
 >>> x = lucid.ones(3, device="cuda")                            # doctest: +SKIP
 
 A kernel of your own, made by `lucid.cuda.kernel`, is checked with `check_kernel`: against its reference in
-float64 in four orders of threads and blocks, and once more with every access watched (races, bounds,
-alignment, uninitialised shared memory).
+float64 in four orders of threads and blocks, and once with every access watched (races, bounds, alignment,
+uninitialised shared memory).
 """
 
 from __future__ import annotations
@@ -99,9 +99,10 @@ def reset_counters() -> None:
 
 
 @contextmanager
-def counted() -> Iterator[dict[str, int]]:
+def counted(moved: bool = False) -> Iterator[dict[str, int]]:
     """A dictionary that holds, after the `with` block, what the block asked of the device. Within it checks
-    of indices do not wait.
+    of indices do not wait. moved: also "bytes", the device memory that launches read or wrote, each array of
+    a launch once.
 
     >>> with counted() as counts:
     ...     pass
@@ -109,13 +110,15 @@ def counted() -> Iterator[dict[str, int]]:
     (0, 0)
     """
     counts: dict[str, int] = {}
-    before, waited = counters(), deferred.blocking()
+    before, waited, start = counters(), deferred.blocking(), strictcupy.COUNT.bytes
     deferred.blocking(False)
     try:
         yield counts
     finally:
         deferred.blocking(waited)
         counts.update({name: n - before[name] for name, n in counters().items()})
+        if moved:
+            counts["bytes"] = strictcupy.COUNT.bytes - start
 
 
 def configured(**settings: Any) -> Any:
@@ -163,15 +166,17 @@ def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6
     """Nothing; raises when a kernel made by `lucid.cuda.kernel` is wrong on these arguments.
 
     args: as in a call of the kernel, with tensors on the simulated device. Four orders of threads must give
-    the same bits, and what `reference` gives in float64 within rtol and atol (no reference: the orders only);
-    a run with every access watched must find nothing.
+    the same bits, and what `reference` gives in float64 within rtol and atol (no reference: the orders only).
+    Before that a run with every access watched must find nothing: it names kernel, file and line.
 
-    Raises AssertionError, or KernelError with file and line.
+    Raises KernelError or AssertionError.
     """
     if not is_on():
         raise RuntimeError(
             f"check_kernel runs on the simulator; call simulator.start(), or set {VARIABLE}=sim"
         )
+    with configured(mode="checked", order="random", seed=3):
+        _outputs(kernel, args)
     runs = []
     for order, seed in ORDERS:
         with configured(mode="fast", order=order, seed=seed):
@@ -195,8 +200,6 @@ def check_kernel(kernel: Any, *args: Any, rtol: float = 1e-5, atol: float = 1e-6
                 atol=atol,
                 err_msg=f"{kernel.name}: {name} against reference",
             )
-    with configured(mode="checked", order="random", seed=3):
-        _outputs(kernel, args)
 
 
 def _outputs(kernel: Any, args: Any) -> tuple[Any, ...]:

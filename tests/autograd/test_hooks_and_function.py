@@ -200,6 +200,34 @@ def test_function_marks_and_versions(device):
         y.sum().backward()
 
 
+def test_backward_of_a_function_gets_one_gradient_per_output(device):
+    got = []
+
+    class Parts(Function):
+        materialize = True
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(Parts.materialize)
+            rounded = x * 1.0
+            ctx.mark_non_differentiable(rounded)
+            return rounded, x > 0.0, "text", x * 2.0, x * 3.0
+
+        @staticmethod
+        def backward(ctx, *grads):
+            got[:] = [None if g is None else (g.tolist(), g.dtype.name) for g in grads]
+            return grads[3] * 2.0
+
+    x = leaf(device, 1.0, -2.0)
+    Parts.apply(x)[3].sum().backward()
+    zeros = ([0.0, 0.0], "float64")
+    assert got == [zeros, ([False, False], "bool"), None, ([1.0, 1.0], "float64"), zeros]
+    Parts.materialize = False
+    Parts.apply(x)[3].sum().backward()
+    assert got == [None, None, None, ([1.0, 1.0], "float64"), None]
+    assert x.grad.tolist() == [4.0, 4.0]
+
+
 def test_function_mark_dirty(device):
     class AddOne(Function):
         @staticmethod

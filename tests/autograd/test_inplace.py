@@ -94,7 +94,7 @@ def test_no_graph_base_becomes_part_of_one(device):
 
 @pytest.mark.parametrize("index", [1, slice(0, 2), (slice(None), 1), [0, 2, 0], (0, [1, 2])], ids=str)
 def test_setitem_matches_numpy_and_has_the_right_gradient(device, index):
-    if device == "cuda" and index == [0, 2, 0]:
+    if device != "cpu" and index == [0, 2, 0]:
         pytest.skip("which of two values for one place wins is undefined on CUDA, as in PyTorch and CuPy")
     x = leaf(device, 3, 4)
     shape = np.zeros((3, 4))[index].shape

@@ -11,6 +11,7 @@ import lucid
 from lucid import backends
 from lucid.errors import DeviceError, DtypeError, GradError, LucidError
 from lucid.storage import Device, backend_of
+from lucid.storage.backend import Backend
 
 DTYPES = (
     "float16",
@@ -95,6 +96,24 @@ def test_non_blocking_does_not_wait(simulated):
         backend.to_numpy(there, non_blocking=True)
         backend.from_numpy(backend.pin(np.ones(4)), non_blocking=True)
     assert counts["syncs"] == 0 and counts["d2h_bytes"] == 32 and counts["h2d_bytes"] == 32
+
+
+def test_pinned_tensors_travel_without_waiting(simulated, monkeypatch):
+    cpu = {place: b for place, b in Backend._all.items() if place.type == "cpu"}
+    monkeypatch.setattr(Backend, "_all", cpu)  # nobody has used the device yet
+    x = lucid.arange(6.0).reshape(2, 3)
+    pinned = x.pin_memory()
+    assert pinned.is_pinned() and not x.is_pinned() and pinned.tolist() == x.tolist()
+    assert pinned.pin_memory().data_ptr() == pinned.data_ptr()
+    with simulated.counted() as counts:
+        there = pinned.to("cuda", non_blocking=True)
+        also = x.cuda(non_blocking=True)
+        back = (there + also).to("cpu", non_blocking=True)
+    assert counts["syncs"] == 0 and counts["h2d_bytes"] == counts["d2h_bytes"] * 2 == 48
+    lucid.cuda.synchronize()
+    assert back.is_pinned() and back.tolist() == (2 * x).tolist()
+    with pytest.raises(DeviceError, match="pin_memory: expected a tensor on the CPU, got one on cuda:0"):
+        there.pin_memory()
 
 
 def test_cupy_arrays_are_shared(cuda):
@@ -258,3 +277,13 @@ def test_scipy_functions(cuda):
     x = lucid.tensor([0.5, 1.0], device=cuda)
     np.testing.assert_allclose(lucid.erf(x).cpu().numpy(), [0.5204998778, 0.8427007929], rtol=1e-6)
     assert backend_of(cuda).scipy("special").__name__ == "cupyx.scipy.special"
+
+
+def test_pinned_memory_may_be_written_to_once_a_copy_has_returned(cuda):
+    x = lucid.arange(4, dtype=lucid.float32).pin_memory()
+    y = x.to(cuda)
+    x.zero_()
+    z = lucid.as_tensor(x.numpy(), device=cuda)
+    x.fill_(7.0)
+    lucid.cuda.synchronize()  # the stand-in tells here of memory that changed under a copy
+    assert y.tolist() == [0.0, 1.0, 2.0, 3.0] and z.tolist() == [0.0] * 4

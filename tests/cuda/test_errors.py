@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lucid
@@ -27,9 +28,9 @@ class RuntimeFailure(RuntimeError):
 def module(cuda):
     from lucid.storage import cupy_backend
 
-    cupy_backend._check_nvrtc.cache_clear()
+    cupy_backend._check_toolkit.cache_clear()
     yield cupy_backend
-    cupy_backend._check_nvrtc.cache_clear()
+    cupy_backend._check_toolkit.cache_clear()
 
 
 def broken(monkeypatch, module, status, driver=13000, runtime=13000):
@@ -89,12 +90,37 @@ def test_no_nvrtc(module, monkeypatch):
     monkeypatch.setattr(module.cp.cuda.nvrtc, "getVersion", fail)
     monkeypatch.setattr(module.Backend, "_all", {})
     with pytest.raises(
-        DeviceError, match=r"NVRTC.*cannot be loaded.*pip install nvidia-cuda-nvrtc, or 'cupy-cuda13x\[ctk\]'"
+        DeviceError, match=r"NVRTC.*cannot be loaded \(RuntimeError: Failed.*'cupy-cuda13x\[ctk\]'"
     ):
         module.open_backend(Device("cuda", 0))
     monkeypatch.setattr(module.cp.cuda.runtime, "runtimeGetVersion", lambda: 12090)
-    with pytest.raises(DeviceError, match="pip install nvidia-cuda-nvrtc-cu12"):
+    with pytest.raises(DeviceError, match=r"pip install 'cupy-cuda12x\[ctk\]'"):
         module.open_backend(Device("cuda", 0))
+
+
+def test_no_headers(module, monkeypatch):
+    monkeypatch.setattr(module, "_has_headers", lambda: False)
+    monkeypatch.setattr(module.Backend, "_all", {})
+    with pytest.raises(DeviceError, match=r"finds no CUDA headers.*pip install 'cupy-cuda\d+x\[ctk\]'"):
+        module.open_backend(Device("cuda", 0))
+
+
+def test_a_cupy_too_old(module, monkeypatch):
+    monkeypatch.setattr(module.cp, "__version__", "13.6.0")
+    monkeypatch.setattr(module.Backend, "_all", {})
+    with pytest.raises(DeviceError, match=r"CuPy 13\.6\.0 is too old; lucid needs 14\.0 or newer: "):
+        module.open_backend(Device("cuda", 0))
+
+
+def test_a_device_may_be_opened_within_the_users_allocator(module, monkeypatch):
+    cp = module.cp
+    monkeypatch.setattr(module.Backend, "_all", {})
+    pool = cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        x = module.open_backend(Device("cuda", 0)).xp.ones(3)
+        assert pool.used_bytes() > 0 and float(x.sum()) == 3
+    module.install_allocator()
+    assert cp.cuda.get_allocator() is module._allocator
 
 
 def test_a_gpu_too_old_for_nvrtc(module, monkeypatch):
@@ -203,3 +229,56 @@ def test_simulation_after_another_cupy_was_imported():
     )
     done = in_a_process(code, LUCID_CUDA="sim")
     assert done.stdout.count("is already imported in this process") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "kind,said,cure",
+    (
+        ("CUDARuntimeError", "cudaErrorIllegalAddress: an illegal memory access", "CUDA_LAUNCH_BLOCKING=1"),
+        ("CUBLASError", "CUBLAS_STATUS_NOT_INITIALIZED", "start it again"),
+        ("CompileException", "catastrophic error: cannot open source file cuda_fp16.h", "cupy-cuda13x[ctk]"),
+        ("ImportError", 'Failure finding "libcublasLt.so.13"', "cupy-cuda13x[ctk]"),
+    ),
+)
+def test_a_fault_of_the_device_is_no_fault_of_the_arguments(module, cuda, monkeypatch, kind, said, cure):
+    def fail(*args, **kwargs):
+        raise type(kind, (RuntimeError,), {})(said)
+
+    x = lucid.ones(3, device=cuda)
+    monkeypatch.setitem(vars(backend_of(cuda).F), "tanh", fail)
+    with pytest.raises(lucid.errors.LucidError) as caught:
+        lucid.tanh(x)
+    text = str(caught.value)
+    assert text.startswith(f"tanh: CUDA reports {said}") and cure in text
+    assert "do not fit together" not in text and "x: float32[3] cuda:0" in text
+
+
+def test_ops_run_by_their_formulas_where_no_kernel_compiles(module, cuda, monkeypatch):
+    """Where NVRTC refuses a kernel: a warning with its place, the same results."""
+    from lucid.kernel import launch, loader
+    from lucid.nn import functional as F
+    from lucid.ops import cuda_kernels
+
+    for owner, names in ((launch, ["_launchers"]), (cuda_kernels, ["_launch_on"])):
+        monkeypatch.setattr(owner, names[0], {})
+    for name in ("_modules", "_functions", "_failed"):
+        monkeypatch.setattr(loader, name, {})
+    source = loader.source
+    monkeypatch.setattr(loader, "source", lambda file: f"{source(file)}\n#error refused here\n")
+
+    def step(device):
+        lucid.manual_seed(0)
+        x = lucid.randn(6, 8).to(device).requires_grad_()
+        table = lucid.randn(5, 8).to(device).requires_grad_()
+        rows = F.embedding(lucid.tensor([0, 3, 3, 1, 0, 2], device=device), table)
+        h = F.layer_norm(F.gelu(x) + rows, (8,)).softmax(1) + F.max_pool1d(F.silu(x), 3, 1, 1)
+        lucid.manual_seed(1)
+        loss = F.cross_entropy(F.dropout(h, 0.5), lucid.tensor([0, 7, 1, 2, -100, 3], device=device))
+        loss.backward()
+        return [t.detach().cpu().numpy() for t in (loss, x.grad, table.grad)]
+
+    with pytest.warns(RuntimeWarning, match=r"does not compile: kernels/\w+\.cu.*Its op runs by its generic"):
+        got = step(cuda)
+    assert loader._failed and not loader._functions
+    for ours, exact in zip(got, step("cpu"), strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=1e-5, atol=1e-6)

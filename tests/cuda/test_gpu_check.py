@@ -13,7 +13,7 @@ from lucid.testing import conformance
 @pytest.mark.parametrize("name", [name for name, _, _ in conformance.CHECKS])
 def test_cupy_is_what_lucid_assumes(cuda, name):
     _, expected, function = next(c for c in conformance.CHECKS if c[0] == name)
-    assert function(backend_of(cuda).xp) == expected
+    assert function(backend_of(cuda).cupy) == expected
 
 
 def test_the_report_of_conformance(cuda, tmp_path, capsys, monkeypatch):

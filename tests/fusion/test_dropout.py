@@ -6,7 +6,9 @@ import pytest
 import lucid
 import lucid.nn.functional as LF
 from lucid import fusion
+from lucid.autograd.engine import _collect
 from lucid.autograd.record import RECORDED as F
+from lucid.fusion import patterns, rewrite
 from lucid.testing import simulator
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -119,14 +121,14 @@ def test_on_the_cpu_its_parts_run_one_by_one():
 
 
 def test_the_source_does_not_know_the_place_in_the_stream(gpu):
-    from lucid.fusion import cuda
+    from lucid.fusion import body, cuda
 
     x = lucid.tensor(arr(64), device=gpu, dtype=lucid.float32, requires_grad=True)
     LF.dropout(x.tanh(), 0.125).backward(lucid.ones(64, device=gpu))
-    known = len(cuda._functions)
+    known = len(cuda._functions), len(body._traces)
     for _ in range(3):
         LF.dropout(x.tanh(), 0.125).backward(lucid.ones(64, device=gpu))
-    assert len(cuda._functions) == known
+    assert (len(cuda._functions), len(body._traces)) == known
 
 
 def test_each_pass_has_its_own_draw(gpu):
@@ -140,3 +142,14 @@ def test_each_pass_has_its_own_draw(gpu):
         np.testing.assert_array_equal(grad.cpu().numpy() != 0, kept)
         seen.append(kept.tobytes())
     assert len(set(seen)) == 3 and fusion.stats().by_name.get("seeded_dropout+tanh") == 3
+
+
+def test_a_draw_tells_nothing_of_the_size(gpu, monkeypatch):
+    # All that these nodes keep is where the words start, two numbers.
+    monkeypatch.setitem(patterns.RUN_SIZE, "cuda", 64)
+    x = lucid.tensor(arr(16, 8), device=gpu, dtype=lucid.float32, requires_grad=True)
+    y = LF.dropout(-x, 0.5)
+    order = _collect([y.edge])
+    assert [g.name for g in rewrite.match(order, [y.edge], None, small=False).values()] == [
+        "seeded_dropout+neg"
+    ]

@@ -76,7 +76,7 @@ FUNCTIONS = {
 def test_fused_is_the_function(device, name, shape, dtype):
     f, n = FUNCTIONS[name]
     if (
-        device == "cuda"
+        device != "cpu"
         and simulator.is_on()
         and name in ("sum", "mean", "choice", "constant", "kept")
         and dtype in ("float32", "float16")
@@ -90,6 +90,10 @@ def test_fused_is_the_function(device, name, shape, dtype):
 @pytest.mark.parametrize("name", ["two", "mean", "gelu of one"])
 def test_tensors_of_one_element(device, name, shapes):
     same(FUNCTIONS[name][0], [arr(*s) for s in shapes], device)
+
+
+def test_it_stands_in_the_main_namespace():
+    assert lucid.fuse is fusion.fuse
 
 
 def test_empty(device):
@@ -170,7 +174,7 @@ def test_mixed_dtypes_run_as_they_are(device):
 
 
 def test_a_kernel_that_does_not_compile_runs_the_function(device, monkeypatch):
-    if device != "cuda":
+    if device == "cpu":
         pytest.skip("a kernel")
     from lucid.errors import KernelError
     from lucid.fusion import cuda
@@ -253,7 +257,7 @@ def test_many_blocks_on_several_threads_repeat_bit_for_bit(monkeypatch):
 
 
 def test_one_kernel_forward_and_one_backward(device):
-    if device != "cuda" or not simulator.is_on():
+    if device == "cpu" or not simulator.is_on():
         pytest.skip("launches are counted on the simulated device")
     x, y = leaf(arr(8, 8), device, "float32"), leaf(arr(8, 8), device, "float32")
     f = fusion.fuse(lambda x, y: ((x * y).tanh() * 2.0 + y).exp())

@@ -4,6 +4,8 @@ passes see the graph as recorded.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from lucid.autograd import Engine
 from lucid.autograd.engine import _collect
 from lucid.autograd.record import RECORDED as F
 from lucid.errors import LucidError, SavedValueError
-from lucid.fusion import guards, rewrite
+from lucid.fusion import body, cuda, guards, patterns, rewrite
 from lucid.fusion.patterns import PATTERNS, Pattern, check
 from lucid.fusion.region import Program
 from lucid.ops.registry import OPS, RawNamespace
@@ -115,6 +117,12 @@ def test_residual_dropout_and_bias_chains(device):
     both(lambda x, y: F.relu(x + y) * 1.5, [arr(6, 8), arr(6, 8)], device)
     both(lambda x, y: F.dropout(x, mask, 0.5) * 1.0 + y, [arr(6, 8), arr(6, 8)], device)
     both(lambda x, b: F.gelu(x + b), [arr(6, 8), arr(8)], device)
+
+
+def test_numbers_of_numpy_as_arguments(device):
+    # Not a Python number, and yet one.
+    slope = np.float32(0.25)
+    both(lambda x: F.leaky_relu(x.tanh(), slope) * 2.0, [arr(6, 8)], device, expect="mul+leaky_relu+tanh")
 
 
 def test_log_softmax_nll(device):
@@ -294,6 +302,44 @@ def test_errors_inside_a_group_name_its_parts(device, monkeypatch):
         c.sum().backward()
 
 
+def test_errors_of_hooks_name_the_part(device):
+    x, a, b, c = graph(device)
+    c.register_hook(lambda g: {}["nothing"])  # on the head: the group would run next
+    with pytest.raises(KeyError) as error:
+        c.sum().backward()
+    assert "raised by a hook of MulBackward" in error.value.__notes__[0]
+    x, a, b, c = graph(device)
+    b.register_hook(lambda g: 1 // 0)  # inside: the node is not absorbed
+    with pytest.raises(ZeroDivisionError) as error:
+        c.sum().backward()
+    assert "raised by a hook of TanhBackward" in error.value.__notes__[0]
+
+
+def test_a_kernel_that_does_not_compile_is_named_once_and_its_parts_run(device, monkeypatch):
+    if device != "cuda":
+        pytest.skip("a kernel")
+    monkeypatch.setattr(cuda, "PRELUDE", cuda.PRELUDE + "this is no CUDA;\n")
+    monkeypatch.setattr(cuda, "_functions", {})
+    monkeypatch.setattr(cuda, "_failed", set())
+    body._traces.clear()
+    fell_back = []
+    for time in (1, 2):
+        x, a, b, c = graph(device)
+        fusion.reset_stats()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            c.sum().backward()
+        told = [str(w.message) for w in caught]
+        assert len(told) == (time == 1) and all(
+            "fused mul+tanh+mul" in t and "Its parts run one by one" in t for t in told
+        ), told
+        t = host(b)
+        np.testing.assert_allclose(host(x.grad), 2 * t * (1 - t * t) * 2.0)
+        fell_back += list(fusion.stats().fell_back)
+    assert len(fell_back) == 2 and not fusion.stats().fused
+    body._traces.clear()
+
+
 def members(root):
     return {n for g in groups_of(root).values() for n in g.parts}
 
@@ -354,15 +400,18 @@ def test_arrays_that_do_not_fit_are_refused(device, guard, make, monkeypatch):
     x, a, b, c = graph(device)
     backend = b.edge.F.backend
     storage = Storage(backend.asarray(make(host(b))), backend)
-    if guard == "contiguous" and device == "cuda":
+    if guard == "contiguous" and device != "cpu":
         storage = Storage(backend.asarray(np.ascontiguousarray(host(b).T)).T, backend)
     b.edge.saved = (storage,)
     group = groups_of(c)[c.edge]
     if guard != "broadcasts":
-        group.run(backend.asarray(np.ones((6, 5))), {})
+        with backend.guard():
+            group.run(backend.asarray(np.ones((6, 5))), {})
         assert fusion.stats().fell_back == {guard: 1} and not fusion.stats().fused
-    program = Program(group.region, (6, 5), device)
-    refused = lambda: guards.array_refusal(program.values, program.kinds, (6, 5), np.dtype("float64"), device)
+    program = Program(group.region, (6, 5), backend.name)
+    refused = lambda: guards.array_refusal(
+        program.values, program.kinds, (6, 5), np.dtype("float64"), backend.name
+    )
     assert refused() == guard
     without(monkeypatch, "ARRAY_GUARDS", guard)
     assert refused() != guard
@@ -371,7 +420,7 @@ def test_arrays_that_do_not_fit_are_refused(device, guard, make, monkeypatch):
 def test_a_mask_of_three_ranges_has_no_place_in_a_kernel(device):
     v = np.ones((2, 1, 3, 1, 2, 8), bool)
     refused = guards.array_refusal([v], ["repeat"], (2, 2, 3, 2, 2, 8), np.dtype("float32"), device)
-    assert refused == ("broadcasts" if device == "cuda" else None)
+    assert refused == ("broadcasts" if device != "cpu" else None)
     m = lucid.tensor(RNG.random(v.shape) > 0.5, device=device)
     both(lambda x: (x * 2.0).masked_fill(m, 0.0).tanh(), [arr(2, 2, 3, 2, 2, 8)], device)
 
@@ -399,6 +448,27 @@ def test_small_graphs_are_left_alone(monkeypatch):
     x = lucid.ones(8, requires_grad=True)
     ((x * x).tanh() * x).sum().backward()
     assert fusion.stats().passes == 0
+
+
+def test_a_graph_is_left_alone_below_the_sizes_of_its_ops(device, monkeypatch):
+    monkeypatch.setitem(patterns.RUN_SIZE, device, 1000)
+    for p in PATTERNS:
+        monkeypatch.setitem(p.__dict__, "min_size", 1 << 40)
+    rows = [p for p in PATTERNS if p.name == "log_softmax_nll"]
+    monkeypatch.setitem(rows[0].__dict__, "min_size", 20)
+    patterns.sizes.cache_clear()
+
+    def passes(f, *shape):
+        fusion.reset_stats()
+        x = lucid.tensor(arr(*shape), device=device, requires_grad=True)
+        f(x).sum().backward()
+        return fusion.stats().passes
+
+    nll = lambda x: lucid.nn.functional.nll_loss(
+        lucid.nn.functional.log_softmax(x, -1), lucid.tensor([0] * len(x), device=device)
+    )
+    assert passes(lambda x: (x * x).tanh(), 30, 30) == 0 and passes(lambda x: (x * x).tanh(), 40, 30) == 1
+    assert passes(nll, 3, 4) == 0 and passes(nll, 6, 4) == 1
 
 
 def test_explain(device):
@@ -439,6 +509,13 @@ def test_user_patterns(device):
             fusion.register_pattern(pattern)
     finally:
         PATTERNS.remove(pattern)
+    short = fusion.register_pattern(Pattern("short", ("mul", "cos"), run, min_size=1, side_edges=True))
+    try:
+        x, y = (lucid.tensor(arr(4, 4), device=device, requires_grad=True) for _ in range(2))
+        with pytest.raises(LucidError, match=r"'short': expected one gradient per edge .*\(2\), got 1"):
+            (y * x.cos()).sum().backward()
+    finally:
+        PATTERNS.remove(short)
     with pytest.raises(LucidError, match="there is no op 'sinn'"):
         fusion.register_pattern(Pattern("x", ("sinn", "cos"), run))
     with pytest.raises(LucidError, match="at least two ops"):

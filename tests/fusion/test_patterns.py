@@ -10,8 +10,9 @@ import pytest
 import lucid
 from lucid import fusion
 from lucid.autograd.record import RECORDED as F
+from lucid.fusion import sweep
 from lucid.fusion.patterns import ACTIVATIONS, PATTERNS, RUNS
-from tests.fusion.helpers import DTYPES, LF, RNG, arr, few, gradients, launches, same
+from tests.fusion.helpers import DTYPES, LF, RNG, arr, counts, few, gradients, launches, same
 
 pytestmark = pytest.mark.usefixtures("small")
 # ---- attention scores: softmax <- mask <- scale ----
@@ -102,7 +103,7 @@ def activation(name, x):
 @pytest.mark.parametrize("shape", [(6, 12, 16), (5, 12, 7), (1, 3, 4)], ids=str)
 def test_linear_activation(device, name, shape, dtype):
     few(device, dtype, name == "gelu")
-    if name not in ("relu", "gelu_tanh") and shape[2] != 16 and device == "cuda":
+    if name not in ("relu", "gelu_tanh") and shape[2] != 16 and device != "cpu":
         pytest.skip("one form of the kernel is enough")
     rows, wide, out = shape
     expect = f"linear_{name.removesuffix('_tanh')}"
@@ -114,6 +115,25 @@ def test_linear_activation(device, name, shape, dtype):
         expect,
         0.3 if dtype == "bfloat16" else 6e-2 if dtype == "float16" else None,
     )
+
+
+@pytest.mark.parametrize("features", [8, 400])
+def test_a_sweep_before_large_products_takes_one_thread(features, monkeypatch):
+    seen = []
+    shared = sweep.shared
+
+    def noted(f, starts, size):
+        seen.append(size)
+        return shared(f, starts, size)
+
+    monkeypatch.setattr(sweep, "shared", noted)
+    same(
+        lambda x, w, b: LF.relu(LF.linear(x, w, b)),
+        [arr(6, features), arr(5, features), arr(5)],
+        "cpu",
+        expect="linear_relu",
+    )
+    assert seen == [30 if features < 256 else 0]
 
 
 def test_linear_without_bias(device):
@@ -157,6 +177,44 @@ def test_linear_activation_is_one_pass_and_the_finish(name, device):
     # dz with the partial sums, and the small one that finishes them; unfused: dz, the sums, the small one.
     assert raw == 2 and raw_unfused == 3
     assert unfused - every == 1
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("name", ["relu", "gelu"])
+def test_linear_activation_reads_and_writes_each_array_once(name, device):
+    n, i, o = 64, 32, 48
+    fused, plain = counts(lambda x, w, b: activation(name, LF.linear(x, w, b)), arr(n, i), arr(o, i), arr(o))
+    # Every array in elements: the products dz w and dz^T x, and the partial sums of one range of rows.
+    products = (n * o + o * i + n * i) + (n * o + n * i + o * i)
+    partial, bias, dz = o, o, n * o
+    passes = (dz + dz + dz + partial) + (partial + bias)  # dy, y (or x) -> dz, partial; partial -> bias
+    assert fused["bytes"] == 4 * (passes + products)
+    assert plain["bytes"] == 4 * (passes + dz + products)  # dz is read again for its sum
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("k", [2, 6])
+def test_a_run_reads_each_distinct_input_once(device, k):
+    # k products with two arrays in turn: g and the two are read, one gradient is written.
+    y, z = (lucid.tensor(arr(32, 32), device=device).to("float32") for _ in range(2))
+
+    def f(x):
+        for i in range(k):
+            x = x * (z if i % 2 else y)
+        return x
+
+    fused, plain = counts(f, arr(32, 32))
+    assert (fused["launches"], fused["bytes"]) == (1, 4 * 4 * 32 * 32)
+    assert (plain["launches"], plain["bytes"]) == (k, 3 * k * 4 * 32 * 32)
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_number_before_the_activation_keeps_the_bias_gradient_in_the_pass(device):
+    (raw, every), (_, unfused) = launches(
+        lambda x, w, b: LF.tanh(LF.linear(x, w, b) * 0.5), arr(64, 32), arr(48, 32), arr(48)
+    )
+    # dz with the partial sums, their end, and the two products.
+    assert raw == 2 and every == 4 and unfused == 6
 
 
 @pytest.mark.usefixtures("counted")
@@ -222,6 +280,15 @@ def test_a_waiting_gradient_joins_the_run(device):
     same(hooked, [arr(6, 6), arr(6, 6)], device, expect="mul+tanh+mul")
     assert len(seen) == 2
     np.testing.assert_allclose(*seen, rtol=1e-9)
+
+
+def test_two_ways_to_one_receiver_join_once(device):
+    # One through a product with a number, whose operands differ in shape, one through exp.
+    def f(x, w):
+        y = x + 0.0
+        return LF.sigmoid(y * 2.0 + y.exp()) * 3.0 + LF.linear(y, w)
+
+    same(f, [arr(6, 6), arr(6, 6)], device, expect="mul+sigmoid+add+exp+mul")
 
 
 def test_a_waiting_gradient_is_not_lost_when_a_run_falls_back(device, monkeypatch):

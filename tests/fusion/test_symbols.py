@@ -189,6 +189,40 @@ def test_equal_expressions_share_a_register():
     assert (x * x + x * x).text == "t1" and len(trace.lines) == 2
 
 
+SIMPLER = {
+    "-(-x)": (lambda x, y: (-x).__neg__(), 0),
+    "-(x * 3)": (lambda x, y: -(x * 3.0), 1),
+    "-x * 3": (lambda x, y: -x * 3.0, 1),
+    "3 * -x": (lambda x, y: 3 * -x, 1),
+    "x + x": (lambda x, y: x + x, 1),
+    "x + -y": (lambda x, y: x + -y, 1),
+    "-x + y": (lambda x, y: -x + y, 1),
+    "x - -y": (lambda x, y: x - -y, 1),
+    "the gradient of -x * x": (lambda x, y: y * -x + -(y * x), 3),
+    "in the other order": (lambda x, y: -(x * y) + y * -x, 2),
+    "-(x * 0)": (lambda x, y: -(x * 0), 1),
+    "nothing to gain": (lambda x, y: (x - y) * (y - x), 3),
+}
+
+
+@pytest.mark.parametrize("name", SIMPLER)
+def test_signs_move_to_where_they_cost_nothing(name):
+    f, operations = SIMPLER[name]
+    values = (0.0, -0.0, 1.5, -0.1, math.inf, 1e308)
+    for a in values:
+        for b in values:
+            trace = Trace()
+            out = f(Symbol(trace, "x"), Symbol(trace, "y"))
+            assert len(trace.needed([out]) - {"x", "y"}) == operations, trace.lines
+            found = {"x": a, "y": b} | evaluate(trace, {"x": a, "y": b})
+            with np.errstate(all="ignore"):
+                expected = f(np.float64(a), np.float64(b))
+            # bit for bit: the signs of zeros, too
+            assert math.isnan(expected) and math.isnan(found[out.text]) or (
+                np.float64(found[out.text]).tobytes() == np.float64(expected).tobytes()
+            ), (a, b, trace.lines)
+
+
 def test_literals_are_exact_and_typed():
     assert (
         literal(2) == "accum_t(2)"

@@ -94,7 +94,7 @@ def test_killed_between_any_two_system_calls(old, new, tmp_path):
 
 SAVER = """
 import sys, lucid
-state = {f"w{i}": lucid.zeros(1000) for i in range(50)}
+state = {f"w{i}": lucid.zeros(100_000) for i in range(20)}
 print("ready", flush=True)
 while True:
     lucid.save(state, sys.argv[1], **eval(sys.argv[2]))
@@ -102,17 +102,16 @@ while True:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-@pytest.mark.parametrize("how", [WHOLE, {"max_shard_bytes": 8000}], ids=["file", "parts"])
+@pytest.mark.parametrize("how", [WHOLE, {"max_shard_bytes": 800_000}], ids=["file", "parts"])
 def test_what_killed_programs_leave_goes_with_the_next_save(how, tmp_path):
     """Also where a program of the same process number, or another file of the folder, is alive."""
     path, left = tmp_path / "c.safetensors", 0
-    for _ in range(12):
+    for attempt in range(40):
         command = [sys.executable, "-c", SAVER, str(path), repr(how)]
         program = subprocess.Popen(command, stdout=subprocess.PIPE,
                                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         program.stdout.readline()
-        delay = 0.02 + 0.013 * (left % 7)
-        threading.Event().wait(delay)
+        threading.Event().wait(0.02 + 0.013 * (attempt % 7))
         program.kill()
         program.wait()
         left += len(list(tmp_path.glob(".*.tmp")))

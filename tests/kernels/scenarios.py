@@ -12,23 +12,11 @@ import numpy as np
 from lucid.kernel import calls
 from lucid.kernel import calls_spatial as spatial
 from lucid.kernel.launch import accumulator
-from lucid.kernel.multi_tensor import (
-    CHUNK,
-    NORMS,
-    STATES,
-    MultiTensor,
-    adam_numbers,
-    counts,
-    gradient_clip,
-    gradient_norm,
-    gradient_unscale,
-    loss_scale,
-    sgd_numbers,
-)
 from lucid.kernel.specs import ACTIVATIONS
 from lucid.storage.dtype import as_dtype
 from tests.kernels import formulas
 from tests.kernels.formulas import close, f8
+from tests.kernels.scenarios_tensors import gradients, optimizers, optimizers_far
 from tests.kernels.sim import device, normal
 
 _SPECIAL = (0.0, -0.0, np.nan, 30.0, -30.0, 200.0, -200.0)
@@ -72,6 +60,19 @@ def dropout(sim, dtype, odd):
         here.odd = odd
         np.testing.assert_array_equal(calls.dropout_mask(here, (n,), state, 0.7, x.dtype, skip), mask)
         assert calls.dropout_mask(here, (n,), state, 1.0, x.dtype).all()
+
+
+def dropout_edges(sim, dtype, odd):
+    """A word that is just the threshold drops its element, in every place of a block; bytes are 0 or 1."""
+    state, n, sim.odd = device(np.array([9, 1 << 40], np.uint64)), 71, odd
+    x, words = normal(n, dtype, 1, odd), formulas.philox_words(np, 9, 1 << 40, 18)
+    for k in (8, 9, 10, 11, 68, 69, 70):  # and in those that fill no pack
+        keep = float(words[k]) / 2.0**32
+        mask = formulas.kept(state, n, keep)
+        assert not mask[k]
+        close(calls.dropout(sim, x, state, keep), f8(x) * mask / keep, f"dropout at the threshold {k}")
+        found = calls.dropout_mask(sim, (n,), state, keep, x.dtype)
+        np.testing.assert_array_equal(found.view(np.uint8), mask.astype(np.uint8))
 
 
 def _column_shapes(odd):
@@ -137,6 +138,17 @@ def softmax_columns(sim, dtype, odd):
             dx = calls.softmax_backward_columns(sim, name, g, out, 1)
             exact = _turned(getattr(formulas, f"{name}_backward"), *f8(g, out))
             close(dx, exact, f"{name}_backward_columns {shape}")
+    # More outer ones than the grid has rows: a block goes on to the next.
+    shape = (5, 9, 33 if odd else 264)
+    x, out = normal(shape, dtype, 1, odd), device(np.zeros(shape, as_dtype(dtype)), odd)
+    tiles = -(-shape[2] // (32 * calls._step(x.dtype, macros := calls.form(sim, x, cols=shape[2]))))
+    for name in ("softmax", "log_softmax"):
+        sim(f"{name}_columns", (tiles, 2), (32, 8), (x, out, *shape), x.dtype, macros)
+        close(out, _turned(getattr(formulas, name), f8(x)), f"{name}_columns by few blocks")
+        g, dx = normal(shape, dtype, 2, odd), device(np.zeros(shape, x.dtype), odd)
+        sim(f"{name}_backward_columns", (tiles, 2), (32, 8), (g, out, dx, *shape), x.dtype, macros)
+        exact = _turned(getattr(formulas, f"{name}_backward"), *f8(g, out))
+        close(dx, exact, f"{name}_backward_columns by few blocks")
     x = normal((1, 11, 33 if odd else 40), dtype, 1, odd)
     x[0, 4, 0], x[0, :, 1], x[0, 5, 2], x[0, 7, 3] = -np.inf, -np.inf, np.inf, np.nan
     x[0, :, 4], x[0, 9, 4] = -np.inf, 2.0
@@ -170,6 +182,17 @@ def cross_entropy(sim, dtype, odd):
     x, target = normal((3, 40), dtype, 1, 0), _targets(3, 40, False)
     x[1, 3] = -np.inf
     _loss(sim, x, target, None, 0.0, "mean")
+
+
+def cross_entropy_targets(sim, dtype, odd):
+    """The first class and the last; one that 32 bits would take for class 1; infinities in an ignored row."""
+    for _, cols in _rows(odd)[:2]:
+        weight = device(np.linspace(0.0, 1.5, cols).astype(as_dtype(dtype)), odd)
+        x = normal((5, cols), dtype, 7, odd)
+        x[0] = np.inf
+        for smoothing, w in ((0.1, None), (0.1, weight), (0.0, None)):
+            _loss(sim, x, device(np.array([-100, 0, cols - 1, 1, 0])), w, smoothing, "mean")
+            _loss(sim, x, device(np.array([-100, 0, cols - 1, (1 << 32) + 1, 0])), w, smoothing, "none")
 
 
 def _loss(sim, x, target, weight, smoothing, reduction):
@@ -231,7 +254,32 @@ def _norm(sim, name, x, g, weight, bias):
     close(dx, exact[0] + f8(join), f"{what} dx joined")
 
 
+def norm_weight_in_ranges(sim, dtype, odd):
+    """Several ranges of rows, each of more rows than a block takes at once; the last one shorter."""
+    rows, cols, name, wide = 50, 31 if odd else 40, "norm_backward_weight", accumulator(as_dtype(dtype))
+    x, g = normal((rows, cols), dtype, 1, odd), normal((rows, cols), dtype, 2, odd)
+    _, mean, rstd = (device(v.astype(wide)) for v in formulas.norm(f8(x), None, None, 1e-2, True))
+    partial, macros = sim.empty((2, 3, cols), wide), calls.form(sim, x, g, cols=cols)
+    sim(name, (1, 3), (32, 8), (g, x, mean, rstd, partial, 1, rows, cols), x.dtype, macros, G=3)
+    exact = formulas.norm_backward(f8(g), f8(x), None, f8(mean), f8(rstd), True)
+    for got, e in zip(partial, exact[1:], strict=True):
+        close(got.sum(0), e, name)
+
+
 # ---- channels, indices, windows ----
+
+
+def batch_norm_of_single_ones(sim, dtype, odd):
+    """Ranges of one element: of a channel's, and a matrix of one row."""
+    x, wide = normal((1, 2, 3), dtype, 1, 1), accumulator(as_dtype(dtype))
+    partial, macros = sim.empty((3, 3, 2), wide), ("LUCID_THREADS=256", "LUCID_SCALAR")
+    sim("batch_norm_partial", (2, 3), (256,), (x, partial, 2, 3, 3), x.dtype, macros, G=3)
+    close(partial[0], f8(x)[0].T, "means of single elements")
+    assert not partial[1].any() and (partial[2] == 1).all()
+    x = normal((1, 33 if odd else 64), dtype, 1, odd)
+    out, mean, var = spatial.batch_norm(sim, x, None, None, 1e-2)
+    close(mean, f8(x)[0], "means of a single row")
+    assert not var.any() and not f8(out).any()
 
 
 def batch_norm(sim, dtype, odd):
@@ -385,141 +433,38 @@ def _pool(sim, x, size, kernel, stride, padding, dilation, ceil):
         close(dx, exact.reshape(x.shape), f"avg_{what} backward {padded} {divisor}")
 
 
-# ---- optimisers and gradients: many tensors in one launch ----
-
-_ADAM = dict(beta1=0.8, beta2=0.9, eps=1e-2)
-# Two lines of numbers for each kernel.
-_STEPS = {
-    "sgd": (dict(weight_decay=0.1), dict(maximize=True)),
-    "sgd_momentum": (
-        dict(momentum=0.9, dampening=0.3, weight_decay=0.1),
-        dict(momentum=0.8, nesterov=True, maximize=True),
-    ),
-    **{
-        name: (_ADAM | dict(weight_decay=0.1), _ADAM | dict(maximize=True))
-        for name in ("adam", "adamw", "adam_amsgrad", "adamw_amsgrad")
-    },
-}
-# One element, whole packs, a tail, more than a chunk, none.
-_SIZES = (1, 64, 70, CHUNK + 5, 0)
+def pools_of_infinities(sim, dtype, odd):
+    """Of cells that are all -inf the first inside the input is the largest; NaN wins. Pools in depth."""
+    x = normal((2, 5, 6), dtype, 1, odd)
+    x[0], x[0, 4, 5], x[1, :3], x[1, 4, 2] = -np.inf, 1.0, -np.inf, np.nan
+    out, cells = spatial.max_pool(sim, x, (4, 5), (2, 2), (1, 1), (0, 0), (1, 1))
+    exact, numbers = formulas.max_pool(f8(x), (4, 5), (2, 2), (1, 1), (0, 0), (1, 1))
+    close(out, exact, "max_pool of infinities")
+    np.testing.assert_array_equal(cells, numbers)
+    out, cells = spatial.max_pool(sim, x, (6, 7), (2, 2), (1, 1), (1, 1), (1, 1))
+    assert np.isneginf(f8(out)[0, :4]).all() and cells[0, 0].tolist() == [3, 2, 2, 2, 2, 2, 2]
+    assert cells[0, 1:5, 0].tolist() == [1, 1, 1, 1] and not cells[0, 1:4, 1:].any()
+    x = normal((1, 2, 6, 4, 4), dtype, 3, odd)
+    _pool(sim, x, (6, 4, 4), (3, 2, 2), (2, 1, 1), (0, 0, 0), (1, 1, 1), False)
 
 
-def _tensors(dtype, seed, odd):
-    # The last at an odd address among even ones.
-    return [normal(n, dtype, seed + n, odd) for n in _SIZES] + [normal(30, dtype, seed, 1)]
-
-
-def optimizers(sim, dtype, odd):
-    wide = accumulator(as_dtype(dtype))
-    for name, lines in _STEPS.items():
-        numbers = sgd_numbers if name.startswith("sgd") else adam_numbers
-        params = _tensors(dtype, 0, odd)
-        state = [[device(np.zeros(p.shape, wide), odd) for p in params] for _ in range(STATES[name])]
-        steps = [counts(sim, p.size, 0) for p in params]
-        which = [0, 1, 0, 1, 0, 1]
-        kept = [*params, *steps, *sum(state, [])]
-        sim.memory = kept
-        step = MultiTensor(sim, name, params, state, steps, which)
-        tables = sim.memory[len(kept) :]
-        for t in (1, 2, 3):
-            grads = [None if t == 2 and i == 1 else g for i, g in enumerate(_tensors(dtype, 7 * t, odd))]
-            sim.memory = [*kept, *tables, *(g for g in grads if g is not None)]
-            factor = 0.5 if t == 3 else 1.0
-            scale = device(np.full(1, factor, wide)) if t == 3 else None
-            before = [v.copy() for v in kept]
-            send = [numbers(0.1, **line) for line in lines]
-            step(grads, send, scale=scale, skip=device(np.ones(1, np.int32)))
-            for old, now in zip(before, kept, strict=True):
-                np.testing.assert_array_equal(old, now, err_msg=f"{name}: a step that was left out")
-            step(grads, send, scale=scale, skip=device(np.zeros(1, np.int32)) if t == 2 else None)
-            for i, g in enumerate(grads):
-                taken = 1 if g is None else factor
-                rest = [v[i] for v in state]
-                olds = [
-                    before[i],
-                    *(before[2 * len(params) + j * len(params) + i] for j in range(len(state))),
-                ]
-                done = t - (t == 3 and i == 1)
-                _judge_step(name, olds, (params[i], *rest), steps[i], done, g, lines[which[i]], taken)
-
-
-def _judge_step(name, before, after, steps, t, g, options, factor):
-    assert (steps == (t if g is not None else t - 1)).all(), name
-    p, *state = (f8(v) for v in before)
-    if g is not None:
-        if name.startswith("sgd"):
-            rest = dict(weight_decay=0.0, momentum=0.0, dampening=0.0, nesterov=False, maximize=False)
-            formulas.sgd(p, f8(g) * factor, state, t, 0.1, **(rest | options))
-        else:
-            rest = dict(weight_decay=0.0, maximize=False, decoupled=name.startswith("adamw"))
-            formulas.adam(p, f8(g) * factor, state, t, 0.1, **(rest | options))
-    for got, exact, what in zip(after, (p, *state), ("param", "first", "second", "third"), strict=False):
-        close(got, exact, f"{name} step {t} of {len(p)} elements: {what}")
-
-
-def gradients(sim, dtype, odd):
-    grads = [g for g in _tensors(dtype, 3, odd) if g.size]
-    wide, small = accumulator(grads[0].dtype), sim.small()
-    for p in NORMS:
-        flat = np.concatenate([f8(g) for g in grads])
-        sim.memory = list(grads)
-        close(gradient_norm(sim, grads, p), [np.linalg.norm(flat, p)], f"gradient_norm {p}")
-        grads[2][5] = np.nan
-        assert np.isnan(gradient_norm(sim, grads, p)).all()
-        grads[2][5] = 1
-    # More blocks than the last launch's 512 threads.
-    many = normal(600 * CHUNK if dtype == "float16" else 10, dtype, 4, odd)
-    small.memory = [many]
-    close(gradient_norm(small, [many], np.inf), [np.abs(f8(many)).max()], "gradient_norm of many blocks")
-    for total in (0.5, 2.0, 1.0):
-        factor = min(1.0, 1.0 / (total + 1e-6))
-        before = [g.copy() for g in grads]
-        sim.memory = list(grads)
-        gradient_clip(sim, grads, device(np.full(1, total, wide)), 1.0)
-        for old, now in zip(before, grads, strict=True):
-            close(now, f8(old) * factor, f"gradient_clip {total}")
-    for bad in (0.0, np.inf, np.nan):
-        for i, at in ((2, 33), (3, -1), (4, 0)):
-            mine, found = [g.copy() for g in grads], device(np.zeros(1, np.int32))
-            mine = [device(m, g.ctypes.data % 16 // g.itemsize) for m, g in zip(mine, grads, strict=True)]
-            mine[i][at] = bad
-            before = [g.copy() for g in mine]
-            sim.memory = list(mine)
-            gradient_unscale(sim, mine, device(np.full(1, 4.0, wide)), found)
-            assert found[0] == (not np.isfinite(bad)), (bad, i)
-            for old, now in zip(before, mine, strict=True):
-                close(now, f8(old) / 4.0, f"gradient_unscale {bad}")
-    _loss_scales(sim)
-
-
-def _loss_scales(sim):
-    scale, good = device(np.ones(1, np.float32)), device(np.zeros(1, np.int32))
-    seen = []
-    for bad in (0, 0, 0, 1, 0, 0, 0):
-        loss_scale(sim, scale, good, device(np.full(1, bad, np.int32)), 3.0, 0.5, 2)
-        seen.append((scale[0], good[0]))
-    assert seen == [(1, 1), (3, 0), (3, 1), (1.5, 0), (1.5, 1), (4.5, 0), (4.5, 1)]
-    scale[0] = 2.0**127
-    loss_scale(sim, scale, good, device(np.zeros(1, np.int32)), 3.0, 0.5, 2)
-    assert scale[0] == np.float32(2.0**127) and good[0] == 0
-
-
-ALL = (pointwise, dropout, columns, softmax, softmax_columns, cross_entropy, norms, batch_norm, segments)
-ALL += (windows, optimizers, gradients)
+ALL = (pointwise, dropout, dropout_edges, columns, softmax, softmax_columns, cross_entropy)
+ALL += (cross_entropy_targets, norms, batch_norm, batch_norm_of_single_ones, segments, windows)
+ALL += (norm_weight_in_ranges, pools_of_infinities, optimizers, optimizers_far, gradients)
 # What runs each file: its mutants are judged by these.
 FILES = {
     "activations.cuh": (pointwise, columns),
-    "batch_norm.cu": (batch_norm,),
+    "batch_norm.cu": (batch_norm, batch_norm_of_single_ones),
     "bias_grad.cu": (columns, norms),
     "columns.cu": (windows,),
-    "cross_entropy.cu": (cross_entropy,),
-    "dropout.cu": (dropout,),
+    "cross_entropy.cu": (cross_entropy, cross_entropy_targets),
+    "dropout.cu": (dropout, dropout_edges),
     "gradients.cu": (gradients,),
     "lucid.cuh": (pointwise, softmax, norms, dropout, columns),
-    "norm.cu": (norms,),
-    "optimizer.cu": (optimizers,),
+    "norm.cu": (norms, norm_weight_in_ranges),
+    "optimizer.cu": (optimizers, optimizers_far),
     "pointwise.cu": (pointwise,),
-    "pool.cu": (windows,),
+    "pool.cu": (windows, pools_of_infinities),
     "segment.cu": (segments,),
     "softmax.cu": (softmax,),
     "softmax_columns.cu": (softmax_columns,),

@@ -93,7 +93,7 @@ def test_element_by_element(odd, offset):
 
 @pytest.mark.parametrize("offset", (0, 1), ids=("packs", "scalar"))
 def test_dropout(offset):
-    n, sim = MOST + 2048, LastBlock()
+    n, sim = 4 * MOST + 2048, LastBlock()  # more than 2^32 blocks of random words
     x, state = ending((n,), 256, 1, offset=offset), np.array([7, 5], np.uint64)
     later = np.array([7, 5 + (n - 256) // 4], np.uint64)  # a word of the stream for each element
     mask = formulas.kept(later, 256, 0.7)
@@ -230,6 +230,10 @@ def test_sums_by_index():
     start[-257:] = np.arange(n - 256, n + 1)
     sim("segment_sum_flat", (n // 256,), (256,), (src, order, start, None, out, 2.0, n), src.dtype, n=n)
     close(out[-256:], 2.0 * f8(src[-256:]), "segment_sum_flat")
+    start[-257:-1] = n - 100  # the last row has as many elements as the whole block adds up
+    sim("segment_sum_flat", (n // 256,), (256,), (src, order, start, None, out, 2.0, n), src.dtype, n=n)
+    close(out[-1], 2.0 * f8(src[-100:]).sum(0), "segment_sum_flat of a long row")
+    start[-257:] = np.arange(n - 256, n + 1)
     found = sparse((n + 1,), np.int64)
     sim("segment_bounds", (n // 256 + 1,), (256,), (ordered, found, n, n), src.dtype)
     assert found[n] == n
@@ -283,10 +287,33 @@ def test_columns():
     np.testing.assert_array_equal(dx.reshape(-1)[-256:], x.reshape(-1)[-256:])
 
 
+def test_planes_of_one_cell():
+    x, sim, window = ending((MOST + 256, 1, 1), 256, 1), LastBlock(), ((1, 1), (1, 1), (0, 0), (1, 1))
+    out, cells = spatial.max_pool(sim, x, (1, 1), *window)
+    np.testing.assert_array_equal(out[-256:], x[-256:])
+    dx = spatial.max_pool_backward(sim, x, cells, (1, 1), *window)
+    np.testing.assert_array_equal(dx[-256:], x[-256:])
+
+
+def test_planes_of_more_than_2_31_cells():
+    size, sim, window = (65544, 32768), LastBlock(), ((1, 1), (1, 1), (0, 0), (1, 1))
+    x = sparse((1, 2, *size))
+    x[0, 1, -1, -256:] = end = normal(256, DTYPE, 1)
+    columns = spatial.im2col(sim, x, size, *window)
+    dx = spatial.col2im(sim, columns, size, size, *window)
+    out, cells = spatial.max_pool(sim, x, size, *window)
+    back = spatial.max_pool_backward(sim, out, cells, size, *window)
+    mean = spatial.avg_pool(sim, x, size, *window[:3], True, 0)
+    also = spatial.avg_pool_backward(sim, mean, size, *window[:3], True, 0)
+    for found in (columns, dx, out, back, mean, also):
+        np.testing.assert_array_equal(found.reshape(2, -1)[1, -256:], end)
+
+
+@pytest.mark.parametrize("offset", (0, 1), ids=("packs", "scalar"))
 @pytest.mark.parametrize("name", ("sgd_momentum", "adam_amsgrad"))
-def test_optimisers(name):
+def test_optimisers(name, offset):
     n, sim = MOST + CHUNK, LastBlock()
-    p, g = ending((n,), CHUNK, 1), ending((n,), CHUNK, 2)
+    p, g = ending((n,), CHUNK, 1, offset=offset), ending((n,), CHUNK, 2)
     state = [sparse((n,), np.float32) for _ in range(STATES[name])]
     exact, moments = f8(p[-CHUNK:]), [np.zeros(CHUNK) for _ in state]
     if name == "sgd_momentum":
@@ -303,9 +330,10 @@ def test_optimisers(name):
         close(got[-CHUNK:], moment, f"{name} state")
 
 
-def test_gradients():
+@pytest.mark.parametrize("offset", (0, 1), ids=("packs", "scalar"))
+def test_gradients(offset):
     n, sim = MOST + CHUNK, LastBlock()
-    g = ending((n,), CHUNK, 1)
+    g = ending((n,), CHUNK, 1, offset=offset)
     old = f8(g[-CHUNK:])
     gradient_norm(sim, [g], 2.0)
     close(sim.given["gradient_norm"]["partial"][-1:], [(old**2).sum()], "gradient_norm")
@@ -319,7 +347,7 @@ def test_gradients():
 @pytest.mark.parametrize("outer,n,inner", ((65535, 9, 8192), (1, 2, MOST + 255)))
 def test_columns_of_softmax(outer, n, inner):
     x, g, sim = sparse((outer, n, inner)), sparse((outer, n, inner)), LastBlock()
-    part = slice(inner - inner % 32 or inner - 256, inner)  # the last tile
+    part = slice(inner // 32 * 32 - (inner % 32 == 0) * 256, inner)  # the last tile
     x[-1, :, part] = normal((n, inner - part.start), DTYPE, 1)
     g[-1, :, part] = normal((n, inner - part.start), DTYPE, 2)
     for name in ("softmax", "log_softmax"):

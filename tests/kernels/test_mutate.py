@@ -1,5 +1,7 @@
 """`ci/mutate`: which mutants there are, how they die, and what is said of those that do not."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -138,10 +140,17 @@ def test_what_cannot_run_is_no_death(tiny, monkeypatch):
 
 
 def test_a_hang_ends(tiny, monkeypatch):
-    monkeypatch.setattr(mutate, "LIMIT", 1)
-    monkeypatch.setattr(mutate, "_outcome", lambda *_: __import__("time").sleep(30))
+    def busy(*_):
+        while True:
+            pass
+
     workshop = mutate.Workshop()
-    assert workshop.run("tiny.cu", TINY) == ("timeout", "more than 1 s")
+    for name, limit, work in (("LIMIT", 0.3, busy), ("PATIENCE", 0.3, lambda *_: time.sleep(30))):
+        with monkeypatch.context() as patch:
+            patch.setattr(mutate, name, limit)
+            patch.setattr(mutate, "_outcome", work)
+            outcome, why = workshop.run("tiny.cu", TINY)
+        assert outcome == "timeout" and "0.3 s" in why
     workshop.close()
 
 

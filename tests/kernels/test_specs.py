@@ -243,6 +243,19 @@ def test_one_module_serves_all_kernels_of_a_file(fresh):
     assert isinstance(options, tuple)
 
 
+def test_a_changed_header_changes_the_options(monkeypatch, tmp_path):
+    """CuPy's cache on disk does not look into what a source includes."""
+    (tmp_path / "lucid.cuh").write_text("#define A 1\n")
+    monkeypatch.setattr(loader, "source_folder", lambda: tmp_path)
+    seen = []
+    for text in ("#define A 1\n", "#define A 2\n", "#define A 1\n"):
+        (tmp_path / "lucid.cuh").write_text(text)
+        loader.header_hash.cache_clear()
+        seen.append(loader.options("float32"))
+    loader.header_hash.cache_clear()
+    assert seen[0] == seen[2] != seen[1]
+
+
 @pytest.mark.parametrize(
     "log,place",
     (

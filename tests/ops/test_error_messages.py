@@ -530,7 +530,7 @@ CALLS = [
     ("sum", (tensor(1.0),3), {}, "sum: dim must lie in [-1, 0] for a tensor of 0 dimensions, got 3"),
     ("sum", (m,0.5), {}, "sum: dim must be integers, got float 0.5"),
     ("cumsum", (m,0.5), {},
-     "cumsum: dim must be an integer, got float 0.5 (got x: float32[2,3] cpu, dim=0.5)"),
+     "cumsum: expected an integer as dim, got float 0.5 (got x: float32[2,3] cpu, dim=0.5)"),
     ("amax", (c,), {}, "amax: complex numbers have no order, got complex64; take x.real, x.imag or x.abs()"),
     ("argmax", (c,), {},
      "argmax: complex numbers have no order, got complex64; take x.real, x.imag or x.abs()"),

@@ -366,3 +366,25 @@ def test_masked_functions_refuse_uint8(name, device):
     args = {"masked_fill": (0.0,), "masked_select": (), "masked_scatter": (x,)}[name]
     with pytest.raises(DtypeError, match=f"^{name}: expected a mask of bools, got uint8; use .bool"):
         getattr(x, name)(m, *args)
+
+
+def test_the_adjoint_of_an_embedding_checks_its_indices(device):
+    from lucid.autograd.record import RECORDED
+
+    for dtype, index in itertools.product(("float32", "float16", "complex64"), ((0, 7), (-1, 0))):
+        g = lucid.ones(2, 3, dtype=dtype, device=device)
+        with pytest.raises(IndexRangeError, match=r"embedding_backward: indices must lie in \[0, 3\]"):
+            RECORDED.embedding_backward(g, lucid.tensor(index, device=device), 4).tolist()
+        with pytest.raises(IndexRangeError, match=r"embedding_rows: indices must lie in \[0, 1\]"):
+            RECORDED.embedding_rows(g, lucid.tensor(index, device=device), 2).tolist()
+
+
+@pytest.mark.parametrize("last", (False, True))
+def test_bags_that_start_beyond_the_indices(device, last):
+    index, table = lucid.tensor([0, 1, 2], device=device), lucid.ones(4, 3, device=device)
+    with pytest.raises(
+        IndexRangeError, match=r"embedding_bag: offsets must lie in \[0, 3\] for 3 indices, got 9"
+    ):
+        lucid.nn.functional.embedding_bag(
+            index, table, lucid.tensor([0, 9], device=device), mode="sum", include_last_offset=last
+        )

@@ -495,3 +495,37 @@ def test_single_precision_stays_single(device):
     x = t(rand(4).astype("float32"), device)
     assert lucid.fft.rfft(x).dtype == lucid.complex64
     assert lucid.fft.irfft(lucid.fft.rfft(x)).dtype == lucid.float32
+
+
+def test_ormqr_reads_no_more_columns_than_rows():
+    rng = np.random.default_rng(0)
+    x, tau, other = (lucid.tensor(rng.normal(size=n)) for n in ((2, 5), (2,), (2, 3)))
+    x.requires_grad_()
+    out = lucid.ormqr(x, tau, other)
+    np.testing.assert_array_equal(out.detach().numpy(), lucid.ormqr(x[:, :2], tau, other).detach().numpy())
+    out.sum().backward()
+    assert (x.grad[:, 2:] == 0).all() and (x.grad[1, 0] != 0)
+    with pytest.raises(ShapeError, match=r"ormqr: expected tau \[..., k\] for x \[..., m, k\], got \(5,\)"):
+        lucid.ormqr(x, lucid.ones(5).double(), other)
+
+
+def test_matrix_rank_takes_a_tolerance_for_each_matrix():
+    a = lucid.tensor([[[3.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [0.0, 1.0]]])
+    rank, limits = lucid.linalg.matrix_rank, lucid.tensor([0.1, 0.5])
+    assert rank(a, rtol=limits).tolist() == [2, 1] and rank(a, atol=limits * 4).tolist() == [2, 1]
+    assert rank(a, rtol=0.5).tolist() == [1, 1] and rank(a).tolist() == [2, 2]
+    assert rank(lucid.ones(2, 0, 3)).tolist() == [0, 0]
+
+
+def test_einsum_promotes_its_operands():
+    out = lucid.einsum("ij,j->i", lucid.ones(2, 3), lucid.tensor([1j, 2.0, 3.0]))
+    assert out.tolist() == [5 + 1j, 5 + 1j] and out.dtype == lucid.complex64
+    x = lucid.ones(2, 3, requires_grad=True)
+    lucid.einsum("ij,j->", x, lucid.ones(3).double()).backward()
+    assert x.grad.dtype == lucid.float32 and x.grad.sum() == 6
+
+
+def test_group_norm_of_one_value_per_group_is_refused():
+    with pytest.raises(ShapeError, match="group_norm: needs more than one value per group, got an input of"):
+        lucid.nn.functional.group_norm(lucid.ones(1, 4), 4)
+    assert lucid.nn.functional.group_norm(lucid.ones(2, 4), 4).shape == (2, 4)

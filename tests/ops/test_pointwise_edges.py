@@ -443,3 +443,17 @@ def test_random_leaky_relu():
     negative = slopes[x.numpy() < 0]
     assert (slopes[x.numpy() > 0] == 1).all()
     assert (negative >= 0.1).all() and (negative < 0.3).all() and np.ptp(negative) > 0.1
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
+def test_integers_are_not_divided_by_zero(name):
+    x = lucid.tensor([7, 8])
+    for divisor in (0, lucid.tensor([0, 3])):
+        for call in (getattr(lucid, name), getattr(x, name + "_")):
+            args = (x, divisor) if call is getattr(lucid, name) else (divisor,)
+            with pytest.raises(LucidError, match=f"{name}: integers cannot be divided by 0; convert"):
+                call(*args)
+    with pytest.raises(LucidError, match="div: integers cannot be divided by 0"):
+        lucid.div(x, lucid.zeros_like(x), rounding_mode="trunc")
+    assert x.tolist() == [7, 8]  # what was asked for in place is as it was
+    assert math.isnan(getattr(lucid, name)(lucid.tensor(0.0), 0).item())

@@ -222,8 +222,8 @@ def test_what_is_refused():
         optim.SGD([p], lr=-1)
     with pytest.raises(ShapeError, match="nesterov"):
         optim.SGD([p], nesterov=True)
-    p.grad = lucid.tensor([1.0])
-    with pytest.raises(ShapeError, match=r"shape \(4, 3\) has a gradient of shape \(1,\)"):
+    p.grad, p.data = lucid.zeros_like(p), lucid.tensor([1.0])
+    with pytest.raises(ShapeError, match=r"shape \(1,\) has a gradient of shape \(4, 3\)"):
         optim.SGD([p]).step()
     with pytest.raises(DtypeError, match="closure"):
         optim.LBFGS([p]).step()

@@ -20,7 +20,7 @@ def same(ours, theirs, rtol=1e-9, atol=1e-10):
 @pytest.mark.parametrize("kind", ["real", "complex", "hermitian"])
 @pytest.mark.parametrize("shape", [(1, 1), (6, 6), (2, 3, 5, 5), (40, 40), (0, 0), (0, 3, 3)])
 def test_ldl_is_lapacks(shape, kind, device):
-    if shape == (40, 40) and device == "cuda":
+    if shape == (40, 40) and device != "cpu":
         pytest.skip("one case too slow for the simulator")
     hermitian = kind == "hermitian"
     a = rng.standard_normal(shape) + (0 if kind == "real" else 1j * rng.standard_normal(shape))

@@ -1,4 +1,4 @@
-"""The two settings of the process that importing lucid makes, and their switches."""
+"""The settings of the process that importing lucid makes, and their switches."""
 
 from __future__ import annotations
 
@@ -36,3 +36,34 @@ def test_the_collector_looks_less_often_unless_told_otherwise():
     assert after_import()[1:] == (["True", "50000"] if default == "700" else ["False", default])
     assert after_import(LUCID_GC="default")[1:] == ["False", default]
     assert after_import("import gc; gc.set_threshold(1234)")[1:] == ["False", "1234"]
+
+
+AWAKE = """
+import time, lucid
+a = lucid.ones(500, 500)
+used = []
+for _ in range(5):
+    a @ a
+    start = time.process_time()
+    time.sleep(0.05)
+    used.append(time.process_time() - start)
+print(lucid.tensor(1.0).storage.backend.sleeps_after_products, 1e3 * sorted(used)[2])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc/self/maps")
+def test_the_threads_of_products_do_not_stay_awake():
+    def measured(**env: str) -> tuple[str, float]:
+        env = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", **env}
+        out = subprocess.run(
+            [sys.executable, "-c", AWAKE], env=env, capture_output=True, text=True, check=True
+        ).stdout.split()
+        return out[0], float(out[1])
+
+    left_alone, awake = measured(LUCID_BLAS="default")
+    assert left_alone == "False"
+    if awake < 5:
+        pytest.skip("products run on one thread here, or sleep anyway")
+    told, asleep = measured()
+    assert told == "True" and asleep < awake / 3
+    assert measured(OPENBLAS_THREAD_TIMEOUT="26")[0] == "False"

@@ -127,20 +127,38 @@ def test_reductions_and_full_indexing_give_0d_arrays() -> None:
     assert cp.get_array_module(x) is cp and cp.get_array_module(np.ones(1)) is np
 
 
-def test_linalg_gives_nan_where_numpy_raises() -> None:
-    assert cp.isnan(cp.linalg.inv(cp.zeros((2, 2)))).all() and cp.isnan(cp.linalg.cholesky(-cp.eye(2))).all()
+def test_linalg_goes_on_where_numpy_raises_unless_told_to_raise() -> None:
     two = cp.stack([cp.eye(2), cp.zeros((2, 2))])
-    r = cp.linalg.inv(two).get()
-    np.testing.assert_array_equal(r[0], np.eye(2))
-    assert np.isnan(r[1]).all()
+    for f in (
+        lambda: cp.linalg.inv(cp.zeros((2, 2))),
+        lambda: cp.linalg.cholesky(-cp.eye(2)),
+        lambda: cp.linalg.inv(two),
+        lambda: cp.linalg.solve(two, cp.ones((2, 2, 1))),
+    ):
+        before = strictcupy.counters()["syncs"]
+        assert type(f()) is cp.ndarray and strictcupy.counters()["syncs"] == before
+        with cupyx.errstate(linalg="raise"), pytest.raises(np.linalg.LinAlgError):
+            f()
+        assert strictcupy.counters()["syncs"] == before + 1 and type(f()) is cp.ndarray
+    # What is left of a failure need not be NaN: nobody may take NaN for the sign of one.
+    assert cp.isfinite(cp.linalg.cholesky(-cp.eye(2))).all() and cp.isfinite(cp.linalg.inv(two)).all()
+    with pytest.raises(ValueError, match="must have"):
+        cp.linalg.solve(two, cp.ones((2, 1)))
 
 
 def test_bfloat16_follows_cupy_14() -> None:
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     x = cp.asarray(np.linspace(0, 1, 1001), dtype=bfloat16)
-    assert (x * 2.0).dtype == (x + x).dtype == (1 - x).dtype == bfloat16 and (
-        x + cp.ones(1, "f4")
-    ).dtype == np.float32
+    assert (x * 2).dtype == (x + x).dtype == (1 - x).dtype == bfloat16
+    # A Python float makes float32 of it, and so does what has no row for it.
+    chosen = (cp.where(x > 0, x, x), cp.tril(x[None]))
+    for wide in (x * 2.0, 2.0 - x, cp.maximum(x, 0.5), x + cp.ones(1, "f4"), *chosen):
+        assert wide.dtype == np.float32
+    for sort in (cp.sort, cp.argsort, cp.unique):
+        with pytest.raises(NotImplementedError, match="bfloat16"):
+            sort(x)
+    with pytest.raises(TypeError):
+        cp.clip(x, 0.0, None)
     assert cp.exp(x).dtype == bfloat16 and (x > 0).dtype == bool and x.sum().dtype == bfloat16
     exact = x.get().astype(np.float64).sum()
     assert (
@@ -257,7 +275,7 @@ def test_counters() -> None:
         (lambda: cp.cuda.Device().synchronize(), 1),
         (lambda: cp.cuda.get_current_stream().synchronize(), 1),
         (lambda: x[0] * y, 0),
-        (lambda: x.__setitem__(x > 0, 1), 0),
+        (lambda: x.__setitem__(x > 0, 1), 1),
     ):
         before = strictcupy.counters()["syncs"]
         f()

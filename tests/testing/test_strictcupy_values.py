@@ -88,7 +88,7 @@ xp.finfo(x.dtype).eps | xp.broadcast_shapes((3,1),(4,)) | xp.real(z) | xp.imag(z
 xp.nan_to_num(x) | xp.convolve(v,v) | xp.polyval(v,v) | xp.gradient(v)
 xp.cumsum(x,axis=0,dtype=np.float64) | xp.trapezoid(v) | xp.unravel_index(k,(2,2))
 xp.ravel_multi_index((k,k),(3,3)) | xp.packbits(b) | xp.round(x,2) | xp.around(x) | xp.add.reduce(x,axis=1)
-xp.maximum.reduce(x) | xp.multiply.accumulate(x,axis=1) | xp.add.outer(v,v)
+xp.multiply.accumulate(x,axis=1) | xp.add.outer(v,v)
 xp.lib.stride_tricks.sliding_window_view(v,2) | xp.lib.stride_tricks.as_strided(v,(3,2),(4,4))
 xp.isin(i,i[0]) | xp.logspace(0,1,3) | xp.hanning(5) | xp.cumulative_sum(v) | xp.matrix_transpose(t)
 xp.permute_dims(t,(2,0,1)) | xp.astype(x,np.float64)
@@ -196,6 +196,10 @@ REFUSALS = [
     (TypeError, "cp.add.at(cp.zeros(3, 'i1'), cp.array([0, 0]), 1)", "only supports"),
     (NotImplementedError, "cp.multiply.at(cp.zeros(3), cp.array([0]), 1)", "not supported"),
     (NotImplementedError, "cp.subtract.reduce(x)", ""),
+    (NotImplementedError, "cp.maximum.reduce(x)", ""),
+    (TypeError, "float(cp.ones(1))", "0-dimensional"),
+    (AttributeError, "x.flags.writeable", ""),
+    (RuntimeError, "cp.zeros((3, 2))[:, :1].set(np.zeros((3, 1)))", "non-contiguous"),
     (TypeError, "cp.bitwise_and(x, x)", ""),
     (TypeError, "cp.logical_and(cp.ones(1, 'F'), cp.ones(1, 'F'))", ""),
     (TypeError, "cp.add(x, x, out=np.ones((2, 3)))", ""),

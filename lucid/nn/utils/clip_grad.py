@@ -37,7 +37,7 @@ def _norm(xp: Any, a: Any, p: float) -> Any:
 
 
 def _combined(a: Any, p: float) -> Any:
-    # Of magnitudes, or of the norms of parts. p = 0 counts what is not 0: tensors in the end, as in PyTorch.
+    # Of magnitudes, or of the norms of parts. p = 0 counts what is not 0: in the end tensors, as PyTorch.
     if p in (math.inf, -math.inf):
         return a.max() if p > 0 else a.min()
     return (a != 0).sum().astype(a.dtype) if p == 0 else (a**p).sum() ** (1.0 / p)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import LucidError
 from . import compiler
 from .compiler import build
 
@@ -41,7 +42,7 @@ def _make_room(path: Path, lib: Any) -> None:
         _with_stacks.pop(next(iter(_with_stacks))).cusim_release()
 
 
-class KernelError(RuntimeError):
+class KernelError(LucidError):
     """A launch that is refused, or did something a GPU would not forgive; `reports` holds the findings."""
 
     def __init__(self, message: str, reports: Sequence[Report] = ()) -> None:

@@ -80,7 +80,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"(?<![\w.])\d+\.\d*(?:e[-+]?\d+)?(?=f?(?![\w.]))"), _near),
     (re.compile(r"(?<=if \()(?=\w+(?:\)| &&| \|\|))"), lambda m: "!"),
     (re.compile(r"(?<=if \()!(?=\w)"), lambda m: ""),
-    (re.compile(r"(?<=[(,=] )\w+(?= \? )|(?<=\()\w+(?= \? )|(?<=return )\w+(?= \? )"), lambda m: f"!{m[0]}"),
+    (re.compile(r"(?:(?<=[^=!<>]= )|(?<=[(,])|(?<=, )|(?<=return ))\w+(?= \? )"), lambda m: f"!{m[0]}"),
     (re.compile(r"\bi64 (?=\w+ = )"), lambda m: "int "),
     (re.compile(r"\+\+"), lambda m: " += 2"),
     (re.compile(r"(?<=[(\[=?:,/] )-(?=[\w(])|(?<=[(\[])-(?=[\w(])"), lambda m: ""),

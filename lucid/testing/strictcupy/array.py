@@ -54,6 +54,24 @@ def check_dtype(dtype: Any) -> np.dtype:
     return dt
 
 
+class Flags:
+    """What cupy.ndarray.flags has: `c_contiguous`, `f_contiguous`, `owndata`, no more."""
+
+    __slots__ = ("c_contiguous", "f_contiguous", "owndata")
+
+    def __init__(self, flags: Any, owndata: bool) -> None:
+        self.c_contiguous, self.f_contiguous, self.owndata = flags.c_contiguous, flags.f_contiguous, owndata
+
+    def __getitem__(self, name: str) -> bool:
+        return bool(getattr(self, name.lower()))
+
+
+def _unsigned(value: Any) -> Any:
+    """`value` as CuPy's `fill` stores it in contiguous memory: by memset where it equals 0, without a sign.
+    """
+    return 0 if np.ndim(value) == 0 and value == 0 else value
+
+
 class ndarray:
     """An array in the memory of the simulated device; see cupy.ndarray."""
 
@@ -102,7 +120,7 @@ class ndarray:
     nbytes = property(lambda s: s._raw.nbytes)
     itemsize = property(lambda s: s._raw.itemsize)
     strides = property(lambda s: s._raw.strides)
-    flags = property(lambda s: s._raw.flags)
+    flags = property(lambda s: Flags(s._raw.flags, s._base is None))
     base = property(lambda s: s._base)
     T = property(lambda s: view(s._raw.T, s))
     mT = property(lambda s: view(s._raw.mT, s))
@@ -215,8 +233,14 @@ class ndarray:
             raise TypeError(f"{arr.dtype} array cannot be set to {self.dtype} array")
         if arr.shape != self.shape:
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
+        if not (self._raw.flags.c_contiguous or self._raw.flags.f_contiguous):
+            raise RuntimeError("Cannot set to non-contiguous array")
         COUNT.h2d_bytes += arr.nbytes
         self._raw[...] = arr
+        from .cuda import is_memory_pinned
+
+        if is_memory_pinned(arr.ctypes.data):
+            COUNT.reads(arr)
 
     def _value(self) -> Any:
         COUNT.syncs += 1
@@ -235,13 +259,13 @@ class ndarray:
         return self._value().tobytes(order)
 
     def __float__(self) -> float:
-        return float(self._value().item() if self._raw.ndim and self._raw.size == 1 else self._value())
+        return float(self._value())
 
     def __int__(self) -> int:
-        return int(self._value().item() if self._raw.size == 1 else self._value())
+        return int(self._value())
 
     def __complex__(self) -> complex:
-        return complex(self._value().item() if self._raw.size == 1 else self._value())
+        return complex(self._value())
 
     def __bool__(self) -> bool:
         return bool(self._value())
@@ -289,6 +313,7 @@ class ndarray:
             return view(self._a[(*k, ...) if isinstance(k, tuple) else (k, ...)], self)
         COUNT.syncs += has_mask(k)  # the size of the result must be known on the host
         r = np.asarray(self._a[k])
+        COUNT.moved((r, r[...]))  # read and written
         return adopt(r if r.flags.c_contiguous else np.ascontiguousarray(r))
 
     def __setitem__(self, k: Any, v: Any) -> None:
@@ -298,9 +323,13 @@ class ndarray:
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
         COUNT.launches += 1
         k, advanced = index(k, self._a.shape)
+        COUNT.syncs += has_mask(k)  # the number of values must be known on the host
         if advanced and np.ndim(v):
             refuse_duplicates(k, self._a.shape)
+        COUNT.moved((self._a[k], v))
         with np.errstate(all="ignore"):
+            if not advanced and not isinstance(v, np.ndarray) and v == 0:
+                v = _unsigned(v) if np.asarray(self._a[k]).flags.c_contiguous else v
             self._a[k] = v
 
     # ---- copies and casts
@@ -315,7 +344,9 @@ class ndarray:
         if not copy and dt == self._raw.dtype:
             return self
         COUNT.launches += 1
-        return adopt(cast(self._a, dt, order))
+        out = cast(self._a, dt, order)
+        COUNT.moved((self._a, out))
+        return adopt(out)
 
     def copy(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
@@ -324,7 +355,9 @@ class ndarray:
                 f"copy() of an array on device {self._mem.device_id} while device {HERE.device} is current: "
                 "CuPy's copy lies on the current device; use data.copy_from_device_async where that is meant"
             )
-        return adopt(self._raw.copy(order))
+        out = self._raw.copy(order)
+        COUNT.moved((self._raw, out))
+        return adopt(out)
 
     def flatten(self, order: Any = "C") -> ndarray:
         COUNT.launches += 1
@@ -339,7 +372,8 @@ class ndarray:
                 raise ValueError("non-scalar cupy.ndarray cannot be used for fill")
             value = value._a
         COUNT.launches += 1
-        self._a[...] = value
+        COUNT.moved((self._a,))
+        self._a[...] = _unsigned(value) if self._a.flags.c_contiguous else value
 
     def reshape(self, *shape: Any, order: Any = "C") -> ndarray:
         if len(shape) == 1 and not isinstance(shape[0], int):
@@ -348,6 +382,7 @@ class ndarray:
         if np.may_share_memory(r, self._raw) or not r.size:
             return view(r, self)
         COUNT.launches += 1
+        COUNT.moved((self._raw, r))
         assert self._a is self._raw  # a copy: on the current device alone
         return adopt(r)
 
@@ -429,6 +464,7 @@ def new(shape: Any, dtype: Any, order: Any = "C", fill: Any = None) -> ndarray:
     r._mem, r._base = mem, None
     if fill is not None:
         COUNT.launches += 1
+        COUNT.moved((r._raw,))
         r._a[...] = fill
     return r
 
@@ -441,7 +477,9 @@ def adopt(a: np.ndarray) -> ndarray:
 
 
 def view(a: np.ndarray, src: ndarray) -> ndarray:
-    """A device array that shares the memory of `src`."""
+    """A device array that shares the memory of `src`; CuPy has none that are read only."""
+    if not a.flags.writeable and src._raw.flags.writeable:
+        a.flags.writeable = True
     r = object.__new__(ndarray)
     r._raw, r._mem, r._base = a, src._mem, src if src._base is None else src._base
     return r
@@ -457,7 +495,7 @@ def upload(a: np.ndarray, order: Any = "C") -> ndarray:
         "F" if order == "F" or (order in "AK" and f.f_contiguous and not f.c_contiguous) else "C",
     )
     COUNT.h2d_bytes += a.nbytes
-    r._a[...] = a
+    r._a[...] = a if a.ndim else _unsigned(a)  # CuPy fills a single number in
     return r
 
 

@@ -11,6 +11,7 @@ import itertools
 import threading
 import time
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -332,28 +333,41 @@ def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
     return PINNED_POOL.malloc(size)
 
 
+_pinned: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
+
+
+def _pin(a: np.ndarray) -> np.ndarray:
+    _pinned[a.ctypes.data] = a
+    return a
+
+
+def is_memory_pinned(data: int) -> bool:
+    """Whether an address lies in pinned memory."""
+    return any(start <= data < start + max(a.nbytes, 1) for start, a in list(_pinned.items()))
+
+
 def empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
     """An uninitialised host array in pinned memory."""
-    return np.empty(shape, dtype, order)  # type: ignore[call-overload]
+    return _pin(np.empty(shape, dtype, order))  # type: ignore[call-overload]
 
 
 def zeros_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
     """A host array of zeros in pinned memory."""
-    return np.zeros(shape, dtype, order)  # type: ignore[call-overload]
+    return _pin(np.zeros(shape, dtype, order))  # type: ignore[call-overload]
 
 
 def empty_like_pinned(
     a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
 ) -> np.ndarray:
     """An uninitialised host array like `a` in pinned memory."""
-    return np.empty(a.shape if shape is None else shape, dtype or a.dtype)
+    return _pin(np.empty(a.shape if shape is None else shape, dtype or a.dtype))
 
 
 def zeros_like_pinned(
     a: Any, dtype: Any = None, order: str = "K", subok: Any = None, shape: Any = None
 ) -> np.ndarray:
     """A host array of zeros like `a` in pinned memory."""
-    return np.zeros(a.shape if shape is None else shape, dtype or a.dtype)
+    return _pin(np.zeros(a.shape if shape is None else shape, dtype or a.dtype))
 
 
 # ---- allocators -------------------------------------------------------------------------------------
@@ -366,6 +380,12 @@ def alloc(size: int) -> memory.MemoryPointer:
 
 def set_allocator(allocator: Any = None) -> None:
     """Makes `allocator` the current one: a pool's malloc, or a function around one; None: the default."""
+    if CURRENT.inside:
+        raise ValueError("Can't change the global allocator inside `using_allocator` context manager")
+    _use(allocator)
+
+
+def _use(allocator: Any) -> None:
     pool = DEFAULT_POOL if allocator is None else getattr(allocator, "__self__", None)
     if isinstance(pool, memory.MemoryPool):
         CURRENT.pool, CURRENT.allocator = pool, None
@@ -384,11 +404,13 @@ def get_allocator() -> Any:
 def using_allocator(allocator: Any = None) -> Iterator[None]:
     """Uses another allocator within a with block."""
     before = CURRENT.pool, CURRENT.allocator
-    set_allocator(allocator)
+    _use(allocator)
+    CURRENT.inside += 1
     try:
         yield
     finally:
         CURRENT.pool, CURRENT.allocator = before
+        CURRENT.inside -= 1
 
 
 # ---- cupy.cuda.runtime ------------------------------------------------------------------------------
@@ -419,8 +441,14 @@ def _get_device_properties(device: int) -> dict[str, Any]:
     }
 
 
+def _get_device_count() -> int:
+    if SETTINGS.lost:
+        raise CUDARuntimeError(3, "cudaErrorInitializationError: initialization error")
+    return SETTINGS.devices
+
+
 RUNTIME = {
-    "getDeviceCount": lambda: SETTINGS.devices,
+    "getDeviceCount": _get_device_count,
     "getDevice": lambda: HERE.device,
     "setDevice": _set_device,
     "getDeviceProperties": _get_device_properties,
@@ -490,6 +518,7 @@ CUDA = {
         get_elapsed_time=get_elapsed_time,
     ),
     "pinned_memory": types.SimpleNamespace(
+        is_memory_pinned=is_memory_pinned,
         PinnedMemoryPool=PinnedMemoryPool,
         alloc_pinned_memory=alloc_pinned_memory,
         PinnedMemoryPointer=PinnedMemoryPointer,

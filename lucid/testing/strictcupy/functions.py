@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,9 @@ from .array import (
     view,
     wrap,
 )
-from .state import COUNT, NotInStandin, UndefinedOnDevice, arrival, names
+from .cuda import is_memory_pinned, synchronize
+from .state import COUNT, NotInStandin, UndefinedOnDevice, names
+from .values import as_cupy
 
 # first argument: shapes, numbers, sequences of arrays, or anything
 _ANY_FIRST = names(
@@ -40,22 +41,10 @@ _SYNC = names(
     bincount compress setdiff1d union1d intersect1d setxor1d
     """
 )
-# sums that CuPy accumulates in float32 for half types
-_WIDE = names(
-    """
-    sum prod mean var std cumsum cumprod nansum nanmean nanvar nanstd nanprod trace matmul dot
-    tensordot einsum inner vdot outer kron average convolve correlate
-    """
-)
-_PRODUCTS = names("matmul dot tensordot einsum inner vdot kron")
 _INDEXING = names("take take_along_axis put put_along_axis choose")
 _NUMERIC = frozenset("?bBhHiIlLqQefdFDE")
-_LINALG_FLOAT = names(
-    """
-    cholesky inv pinv solve lstsq det slogdet qr svd svdvals eigh eigvalsh eig eigvals matrix_rank
-    tensorsolve tensorinv
-    """
-)
+
+
 
 
 def check_call(name: str, parameters: list[str], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
@@ -84,12 +73,7 @@ CALLBACKS = names("apply_along_axis apply_over_axes piecewise fromfunction vecto
 def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., Any]) -> Callable[..., Any]:
     """The device version of the NumPy (or SciPy) function `impl`, with the parameters of `spec`."""
     parameters: list[str] = spec.get("parameters") or ["*args", "**kwargs"]
-    if name in _WIDE:
-        impl = _widened(impl, name in _PRODUCTS)
-    if name == "bincount":
-        impl = _bincount
-    if module == "cupy.linalg" and name in _LINALG_FLOAT:
-        impl = _silent_linalg(impl, name)
+    impl = as_cupy(module, name, impl)
     full, first = f"{module}.{name}", parameters[0].lstrip("*")
     sync = name in _SYNC
 
@@ -111,6 +95,11 @@ def function(module: str, name: str, spec: dict[str, Any], impl: Callable[..., A
                         f"{full}: {e}; CuPy wraps such an index around without a word"
                     ) from e
                 raise
+        arrays = [a._raw for a in _arrays((args, tuple(kw.values())), [])]
+        if type(r) is np.ndarray and r.base is not None and any(np.may_share_memory(r, a) for a in arrays):
+            COUNT.launches -= out is None  # a view
+        else:
+            COUNT.moved((*arrays, r))
         if out is not None:
             return out
         if type(r) is np.ndarray and r.base is None and r.flags.c_contiguous and r.dtype.char in _NUMERIC:
@@ -130,77 +119,6 @@ def _out_argument(parameters: list[str], args: tuple[Any, ...], kw: dict[str, An
     if out is None and "out" in parameters and len(args) > parameters.index("out"):
         out = args[parameters.index("out")]
     return out if type(out) is ndarray else None
-
-
-def _widened(impl: Callable[..., Any], product: bool) -> Callable[..., Any]:
-    """Half types are added up in float32 and rounded once, as cuBLAS and CuPy's reductions do."""
-
-    @functools.wraps(impl)
-    def f(*args: Any, **kw: Any) -> Any:
-        narrow = [
-            a.dtype for a in _host_arrays(args) if a.dtype.char == "E" or (product and a.dtype.char == "e")
-        ]
-        if not narrow:
-            return impl(*args, **kw)
-        if product and any(a.dtype == BFLOAT16 and a.ndim > 2 for a in _host_arrays(args)):
-            # matmul in CuPy 14's _core/_routines_linalg.pyx hands such batches to its kernel for integers.
-            raise UndefinedOnDevice("a product of batches of bfloat16: CuPy has none; go through float32")
-        others = [a.dtype for a in _host_arrays(args) if a.dtype not in narrow and a.dtype.kind in "fc"]
-        back = kw.pop("dtype", None) or (narrow[0] if not others and len(set(narrow)) == 1 else None)
-        out = kw.pop("out", None)
-        r = impl(*_to_float32(args), **kw)
-        r = np.asarray(r) if back is None else np.asarray(r).astype(back)
-        if out is not None:
-            out[...] = r
-        return r
-
-    return f
-
-
-def _bincount(x: Any, weights: Any = None, minlength: Any = None) -> Any:
-    """Weights are added by atomics: in any order."""
-    order = slice(None) if weights is None else arrival(x.size)
-    return np.bincount(x[order], None if weights is None else weights[order], minlength or 0)
-
-
-def _host_arrays(x: Any) -> list[np.ndarray]:
-    if isinstance(x, np.ndarray):
-        return [x]
-    return [a for e in x for a in _host_arrays(e)] if isinstance(x, (list, tuple)) else []
-
-
-def _to_float32(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return x.astype(np.float32) if x.dtype.char in "eE" else x
-    return type(x)(_to_float32(e) for e in x) if isinstance(x, (list, tuple)) else x
-
-
-def _silent_linalg(impl: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """CuPy raises for shapes and dtypes, never for values: a singular or indefinite matrix gives NaN."""
-
-    def f(a: Any, *args: Any, **kw: Any) -> Any:
-        if a.dtype.char in "eE":
-            raise TypeError(f"array type {a.dtype.name} is unsupported in linalg")
-        try:
-            return impl(a, *args, **kw)
-        except np.linalg.LinAlgError as e:
-            if not any(w in str(e) for w in ("Singular", "positive definite", "converge")):
-                raise
-            if a.ndim > 2:
-                rest = [x for x in args if isinstance(x, np.ndarray)]
-                parts = [
-                    f(
-                        m,
-                        *(x[i] if x.ndim >= a.ndim - 1 and x.shape[0] == a.shape[0] else x for x in rest),
-                        **kw,
-                    )
-                    for i, m in enumerate(a)
-                ]
-                return np.stack(parts)
-            shape = args[0].shape if name == "solve" else a.shape
-            return np.full(shape, np.nan, a.dtype if a.dtype.kind in "fc" else np.float64)
-
-    return f
 
 
 # ---- functions with rules of their own --------------------------------------------------------------
@@ -240,18 +158,19 @@ def array(
     if dtype is not None:
         check_dtype(dtype)
     a = np.array(obj, dtype=dtype, ndmin=ndmin, copy=None)
-    return upload(a, order)
+    out = upload(a, order)
+    if blocking:
+        synchronize()
+    elif a.ndim and a.flags.c_contiguous and is_memory_pinned(a.ctypes.data):
+        COUNT.reads(a)  # the device reads it later: CuPy stages pageable memory alone
+    return out
 
 
 def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False
 ) -> ndarray:
     """`a` itself when it is a device array of that dtype, else a device array made of it."""
-    return (
-        array(a, dtype, copy, order or "K", blocking=blocking)
-        if copy is not None
-        else array(a, dtype, None, order or "K")
-    )
+    return array(a, dtype, copy, order or "K", blocking=blocking)
 
 
 def asanyarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = False) -> ndarray:
@@ -356,6 +275,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = None) ->
         raise unsupported(dst)
     COUNT.launches += 1
     s = unwrap(src)
+    COUNT.moved((dst._raw, s))
     if BFLOAT16 is not None and isinstance(s, np.ndarray) and BFLOAT16 in (s.dtype, dst.dtype):
         casting = "unsafe"
     with np.errstate(all="ignore"):
@@ -465,13 +385,17 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> ndarr
     if a_min is None and a_max is None:
         raise ValueError("array_clip: must set either max or min")
     COUNT.launches += 1
-    dt = a.dtype
+    dt, x = a.dtype, a._a
+    if dt == BFLOAT16:  # the ufunc has no such row, and no bound of its own for one that is missing
+        if a_min is None or a_max is None:
+            raise TypeError(f"Unsupported type {type(None)}")
+        dt, x = np.dtype(np.float32), x.astype(np.float32)
     lo, hi = (
         np.asarray(v, dt) if type(v) in (int, float) and dt.kind in "fV" else unwrap(v)
         for v in (a_min, a_max)
     )
     with np.errstate(all="ignore"):
-        r = a._a if lo is None else np.maximum(a._a, lo)
+        r = x if lo is None else np.maximum(x, lo)
         r = r if hi is None else np.minimum(r, hi)
     if out is None:
         return adopt(np.ascontiguousarray(r) if r.ndim else np.asarray(r))

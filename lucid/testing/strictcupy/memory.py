@@ -49,6 +49,11 @@ class DevicePool:
 
     def take(self, size: int) -> None:
         """Counts `size` bytes as used."""
+        if SETTINGS.lost:
+            from .cuda import CUDARuntimeError
+
+            raise CUDARuntimeError(3, "cudaErrorInitializationError: initialization error")
+        SETTINGS.used = True
         with self._lock:
             cached = self._free.get(size, 0)
             if cached:
@@ -349,6 +354,7 @@ class _Current:
 
     pool = MemoryPool()
     allocator: Any = None
+    inside = 0  # how many `using_allocator` are open
     asked = _Asked()
 
     def block(self, nbytes: int) -> Any:

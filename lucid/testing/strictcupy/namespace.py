@@ -15,7 +15,7 @@ from . import cuda, functions, rand, raw
 from .array import adopt, is_scalar, ndarray, unsupported
 from .memory import DEFAULT_POOL, OutOfMemoryError
 from .operators import install_operators
-from .state import COUNT, DeviceSynchronized, NotInStandin, api
+from .state import COUNT, HERE, DeviceSynchronized, NotInStandin, api
 from .ufunc import ufunc
 
 # NumPy or SciPy module that computes each device module
@@ -112,6 +112,7 @@ class Special:
                 for x in u
             )
         )
+        COUNT.moved(u)
         with np.errstate(all="ignore"):
             r = np.asarray(self._impl(*u)).astype(dt, copy=False)
         if out is None:
@@ -163,9 +164,11 @@ def _errstate(**kw: Any) -> Any:
     unknown = set(kw) - {"divide", "over", "under", "invalid", "linalg", "fallback_mode"}
     if unknown:
         raise TypeError(f"errstate() got an unexpected keyword argument {sorted(unknown)[0]!r}")
-    if kw.get("linalg") == "raise":
-        raise NotInStandin("errstate(linalg='raise')")
-    yield
+    before, HERE.linalg = HERE.linalg, kw.get("linalg") or HERE.linalg
+    try:
+        yield
+    finally:
+        HERE.linalg = before
 
 
 @contextlib.contextmanager
@@ -249,6 +252,7 @@ def _own() -> dict[str, dict[str, Any]]:
         "cupy": top,
         "cupy.cuda": {**cuda.CUDA, "compiler": compiler, "OutOfMemoryError": OutOfMemoryError},
         "cupy.cuda.runtime": cuda.RUNTIME,
+        "cupy.linalg": {"LinAlgError": np.linalg.LinAlgError},
         "cupyx": {**cuda.PINNED, **extensions},
         "cupy.testing": {"assert_allclose": _assert_allclose, "assert_array_equal": _assert_array_equal},
     }

@@ -198,6 +198,7 @@ class RawKernel:
                 raise cusim.KernelError(f"{self.name}: argument {i} is a device array, the kernel takes {p}")
         COUNT.launches += 1
         COUNT.raw += 1
+        COUNT.moved(a._raw for a in args if type(a) is ndarray)
         try:
             m.launch(
                 self.name,

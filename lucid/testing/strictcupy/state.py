@@ -45,12 +45,14 @@ class Settings:
         self.seed = int(os.environ.get("LUCID_CUSIM_SEED", "0"))
         self.coverage = os.environ.get("LUCID_CUSIM_COVERAGE", "0") not in ("", "0")
         self.devices = int(os.environ.get("LUCID_CUDA_SIM_DEVICES") or 1)
+        self.used = self.lost = False  # whether memory was taken; the same in a process that was forked since
 
 
 class Here(threading.local):
-    """This thread's current device."""
+    """This thread's current device, and what linalg does about a failure (`cupyx.errstate`)."""
 
     device = 0
+    linalg = "ignore"
 
 
 class DeviceSynchronized(RuntimeError):
@@ -58,17 +60,23 @@ class DeviceSynchronized(RuntimeError):
 
 
 class Counters:
-    """launches, syncs, h2d_bytes, d2h_bytes, and raw: launches of RawKernel alone."""
+    """launches, syncs, h2d_bytes, d2h_bytes; raw: launches of RawKernel alone; bytes: of device memory that
+    launches read or wrote, each array of a launch once.
+    """
 
-    __slots__ = ("launches", "raw", "_syncs", "h2d_bytes", "d2h_bytes", "syncs_allowed")
+    __slots__ = (
+        *("launches", "raw", "bytes", "_syncs", "h2d_bytes", "d2h_bytes"),
+        *("syncs_allowed", "_reading"),
+    )
 
     def __init__(self) -> None:
         self.syncs_allowed = True
+        self._reading: list[tuple[np.ndarray, bytes]] = []
         self.reset()
 
     def reset(self) -> None:
         """Sets all to zero."""
-        self.launches = self.raw = self._syncs = self.h2d_bytes = self.d2h_bytes = 0
+        self.launches = self.raw = self.bytes = self._syncs = self.h2d_bytes = self.d2h_bytes = 0
 
     @property
     def syncs(self) -> int:
@@ -79,7 +87,24 @@ class Counters:
     def syncs(self, n: int) -> None:
         if n > self._syncs and not self.syncs_allowed:
             raise DeviceSynchronized("Device-to-host synchronization is disallowed here")
+        reading, self._reading = (self._reading, []) if n > self._syncs else ([], self._reading)
         self._syncs = n
+        if any(array.tobytes() != then for array, then in reading):
+            raise UndefinedOnDevice(
+                "pinned memory was written to while a copy to the device could still read it; wait for it"
+            )
+
+    def reads(self, array: np.ndarray) -> None:
+        """Notes that the device may read `array`, in pinned memory, until the host waits for it."""
+        self._reading.append((array, array.tobytes()))
+
+    def moved(self, arrays: Any) -> None:
+        """Nothing; adds the bytes of the NumPy arrays among `arrays`, each once, no repeated elements."""
+        for a in {id(a): a for a in arrays if isinstance(a, np.ndarray)}.values():
+            n = a.itemsize
+            for size, stride in zip(a.shape, a.strides, strict=True):
+                n *= size if stride else min(size, 1)
+            self.bytes += n
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -87,6 +112,14 @@ class Counters:
 
 
 SETTINGS = Settings()
+
+
+def _after_fork() -> None:
+    SETTINGS.lost = SETTINGS.used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 HERE = Here()
 COUNT = Counters()
 

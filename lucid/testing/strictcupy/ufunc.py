@@ -20,17 +20,25 @@ AT_DTYPES = {
     "bitwise_or": ("int32", "int64", "uint32", "uint64"),
     "bitwise_xor": ("int32", "int64", "uint32", "uint64"),
 }
-_REDUCE = (
-    "add",
-    "multiply",
-    "maximum",
-    "minimum",
-    "logical_and",
-    "logical_or",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-)
+_REDUCE = ("add", "multiply")
+
+
+def _floor_divide(x: Any, y: Any, **kw: Any) -> Any:
+    """Of floats: the floor of the rounded quotient (_floor_divide of CuPy's carray.cuh)."""
+    out = np.floor_divide(x, y, **kw)
+    return np.floor(np.true_divide(x, y)).astype(out.dtype) if out.dtype.kind in "fV" else out
+
+
+def _remainder(x: Any, y: Any, **kw: Any) -> Any:
+    """Of floats: what `_floor_divide` leaves, in the arithmetic of their type."""
+    out = np.remainder(x, y, **kw)
+    return (x - _floor_divide(x, y) * y).astype(out.dtype) if out.dtype.kind in "fV" else out
+
+
+_QUOTIENTS = {
+    **dict.fromkeys(("floor_divide",), _floor_divide),
+    **dict.fromkeys(("remainder", "mod"), _remainder),
+}
 
 
 class ufunc:
@@ -41,13 +49,14 @@ class ufunc:
         self.nin, self.nout, self.nargs = spec["nin"], spec["nout"], spec["nin"] + spec["nout"]
         self.types = spec["types"].split()
         self.__doc__ = f"cupy.{name}, computed by NumPy."
-        self._np = getattr(np, name)
-        self._order = {"order": "C"} if isinstance(self._np, np.ufunc) else {}  # CuPy's results are C-ordered
+        numpys = getattr(np, name)
+        self._np = _QUOTIENTS.get(name, numpys)
+        self._order = {"order": "C"} if isinstance(numpys, np.ufunc) else {}  # CuPy's results are C-ordered
         known = [t.replace("E", "") for t in self.types]
         chars = {c for t in known for c in t.split("->")[1]} - {"E"}
         self._out = {np.dtype(c) for c in chars}
         complex_in = any(set("FD") & set(t.split("->")[0]) for t in self.types)
-        self._refuses_complex = not complex_in and any("F" in t for t in getattr(self._np, "types", ()))
+        self._refuses_complex = not complex_in and any("F" in t for t in getattr(numpys, "types", ()))
         self._bfloat16 = any("E" in t for t in self.types) and BFLOAT16 is not None
         if any(t.endswith("E") for t in self.types) and BFLOAT16 is not None:
             self._out.add(BFLOAT16)
@@ -82,16 +91,26 @@ class ufunc:
                     f"Wrong type ({[str(getattr(v, 'dtype', type(v))) for v in u]}) of arguments "
                     f"for cupy_{self.name}"
                 )
+        COUNT.moved((*u, *(r if self.nout > 1 else (np.asarray(r),))))
         return r
 
     def _widen(self, u: list[Any]) -> list[Any]:
-        """A Python scalar beside bfloat16 takes that type, as beside every other one."""
+        """Beside bfloat16 a Python int or bool takes that type, and a float makes both float32: CuPy asks
+        NumPy's `result_type`, for which bfloat16 and a float have float64 in common.
+        """
         if not any(type(x) is np.ndarray and x.dtype == BFLOAT16 for x in u):
             return u
         if not self._bfloat16:
             raise TypeError(f"Wrong type (bfloat16) of arguments for cupy_{self.name}")
         if self.nin == 2 and not any(type(x) is np.ndarray and x.dtype != BFLOAT16 for x in u):
-            return [np.asarray(x, BFLOAT16) if type(x) in (int, float, bool) else x for x in u]
+            return [
+                np.asarray(x, BFLOAT16)
+                if type(x) in (int, bool)
+                else np.float32(x)
+                if type(x) is float
+                else x
+                for x in u
+            ]
         return u
 
     def _wrap(self, r: Any) -> Any:
@@ -185,6 +204,7 @@ class ufunc:
         o = next((x for x in args if type(x) is ndarray), None)
         with np.errstate(all="ignore"):
             r = getattr(self._np, method)(array._a, *(None if x is o else x for x in args))
+        COUNT.moved((array._a, np.asarray(r)))
         if o is None:
             return adopt(np.asarray(r))
         o._a[...] = r
