@@ -133,6 +133,14 @@ def softmax(sim, dtype, odd):
             close(calls.softmax(sim, name, x), getattr(formulas, name)(f8(x)), f"{name} of infinities {cols}")
 
 
+def softmax_of_peaks(sim, dtype, odd):
+    """One element far above the others, in each warp of the block in turn."""
+    cols = 1031 if odd else 1032
+    x = normal((8, cols), dtype, 1, odd)
+    x[np.arange(8), np.arange(8) * (cols // 8) + 20] = 1000
+    close(calls.softmax(sim, "softmax", x), formulas.softmax(f8(x)), "softmax of peaks")
+
+
 def softmax_columns(sim, dtype, odd):
     shapes = ((2, 21, 33), (3, 9, 261), (1, 5, 3)) if odd else ((2, 21, 32), (3, 9, 264), (1, 5, 8))
     for shape in shapes:
@@ -455,8 +463,8 @@ def pools_of_infinities(sim, dtype, odd):
     _pool(sim, x, (6, 4, 4), (3, 2, 2), (2, 1, 1), (0, 0, 0), (1, 1, 1), False)
 
 
-ALL = (pointwise, far_sigmoid, dropout, dropout_edges, columns, softmax, softmax_columns, cross_entropy)
-ALL += (cross_entropy_targets, norms, batch_norm, batch_norm_of_single_ones, segments, windows)
+ALL = (pointwise, far_sigmoid, dropout, dropout_edges, columns, softmax, softmax_of_peaks, softmax_columns)
+ALL += (cross_entropy, cross_entropy_targets, norms, batch_norm, batch_norm_of_single_ones, segments, windows)
 ALL += (norm_weight_in_ranges, pools_of_infinities, optimizers, optimizers_far, gradients)
 # What runs each file: its mutants are judged by these.
 FILES = {
@@ -467,13 +475,13 @@ FILES = {
     "cross_entropy.cu": (cross_entropy, cross_entropy_targets),
     "dropout.cu": (dropout, dropout_edges),
     "gradients.cu": (gradients,),
-    "lucid.cuh": (pointwise, softmax, norms, dropout, columns, optimizers_far),
+    "lucid.cuh": (pointwise, softmax, softmax_of_peaks, norms, dropout, columns, optimizers_far),
     "norm.cu": (norms, norm_weight_in_ranges),
     "optimizer.cu": (optimizers, optimizers_far),
     "pointwise.cu": (pointwise,),
     "pool.cu": (windows, pools_of_infinities),
     "segment.cu": (segments,),
-    "softmax.cu": (softmax,),
+    "softmax.cu": (softmax, softmax_of_peaks),
     "softmax_columns.cu": (softmax_columns,),
     "windows.cuh": (windows,),
 }
