@@ -495,7 +495,7 @@ def main(argv: list[str] | None = None) -> None:
         "sweep": lambda: sweep(SIZES[1::2] if a.quick else SIZES, a.repeats),
         "cuda": on_the_simulator,
     }
-    result = {name: run() for name, run in parts.items() if not a.only or name in a.only}
+    result: dict[str, Any] = {}
     titles = {
         "sweep": "backward, fused against unfused, CPU",
         "bell": "exp(-x*x).sum(), forward + backward, ms",
@@ -503,11 +503,15 @@ def main(argv: list[str] | None = None) -> None:
         "pass": "cost of the pass on a graph where nothing fuses",
         "cuda": "CUDA, counted on the simulated device (no times: a simulation has none)",
     }
-    for name, rows in result.items():
+    for name, run in parts.items():
+        if a.only and name not in a.only:
+            continue
+        rows = result[name] = run()
         if isinstance(rows, str):
             print(f"\n{titles[name]}: {rows}")
         else:
             show(titles[name], rows if isinstance(rows, list) else [rows])
+        sys.stdout.flush()
     if {"bell", "blocks", "pass"} <= set(result):
         result["targets"] = targets(result)
         show(f"targets (for two cores; here {os.cpu_count()})", result["targets"])

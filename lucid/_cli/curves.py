@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 # Okabe and Ito's blue and orange, told apart under every common colour blindness.
 COLORS = {"train": "#0072b2", "test": "#d55e00"}
+TITLES = {"loss": "loss (cross entropy, nats)", "accuracy": "accuracy"}
 
 
 def draw(history: list[dict[str, float]], path: Path) -> Path:
@@ -21,7 +22,7 @@ def draw(history: list[dict[str, float]], path: Path) -> Path:
         for part, color in COLORS.items():
             values = [row[f"{part}_{what}"] for row in history]
             axes.plot(epochs, values, color=color, marker="o", markersize=3, label=part)
-        axes.set(xlabel="epoch", title=what)
+        axes.set(xlabel="epoch", title=TITLES[what])
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)

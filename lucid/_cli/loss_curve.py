@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from lucid._cli.curves import COLORS
+from lucid._cli.curves import COLORS, TITLES
 
 PANELS = {"loss": ("train_loss", "test_loss"), "accuracy": ("test_accuracy",)}
 
@@ -26,7 +26,7 @@ def draw(history: list[dict[str, float]], path: Path) -> Path:
             part = key.partition("_")[0]
             values = [row[key] for row in history]
             axes.plot(steps, values, color=COLORS[part], marker="o", markersize=3, label=part)
-        axes.set(xlabel="step", title=title)
+        axes.set(xlabel="step", title=TITLES[title])
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)

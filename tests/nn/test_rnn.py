@@ -181,3 +181,17 @@ def test_packed_sequences_are_converted(device):
         assert made.data.dtype.name == dtype and made.batch_sizes.tolist() == [2, 1, 1]
         assert made.data.device == packed.data.device and made.unsorted_indices.tolist() == [1, 0]
     assert packed.cpu().data.device.type == "cpu" and not packed.cpu().is_cuda
+
+
+def test_lengths_are_the_hosts_under_a_default_device(device):
+    before = lucid.get_default_device()
+    lucid.set_default_device(device)
+    try:
+        x = lucid.randn(2, 4, 3)
+        packed = rnn.pack_padded_sequence(x, lucid.tensor([2, 4]), batch_first=True, enforce_sorted=False)
+        out, _ = nn.LSTM(3, 5)(packed)
+        padded, lengths = rnn.pad_packed_sequence(out, batch_first=True)
+    finally:
+        lucid.set_default_device(before)
+    assert packed.batch_sizes.device.type == lengths.device.type == "cpu" and lengths.tolist() == [2, 4]
+    assert padded.device == x.device and not padded[0, 2:].cpu().numpy(force=True).any()

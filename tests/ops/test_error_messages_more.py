@@ -14,6 +14,7 @@ i, c = tensor([0, 1]), tensor([1j, 2j])
 # name, arguments, keyword arguments, how the message begins
 # fmt: off
 CALLS = [
+    ("positive", (m > 0,), {}, "positive: expected numbers, got a bool tensor; convert it with x.long()"),
     ("bartlett_window", (-1,), {}, "bartlett_window: expected a window_length of at least 0, got -1"),
     ("bartlett_window", (4,), {"dtype": "int64"}, "bartlett_window: expected a floating dtype, got int64"),
     ("blackman_window", (-1,), {}, "blackman_window: expected a window_length of at least 0, got -1"),

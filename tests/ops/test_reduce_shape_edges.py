@@ -329,3 +329,30 @@ def test_values_and_gradients_agree_with_pytorch(call):
     (ga,) = lucid.autograd.grad((a * a).sum(), own)
     (gb,) = torch.autograd.grad((b * b).sum(), theirs)
     np.testing.assert_allclose(ga.numpy(), gb.numpy(), rtol=1e-8, atol=1e-10)
+
+
+EXPANDED = [
+    ((3, 1), (3, 4)), ((), (2, 3)), ((3,), (2, 3)), ((1, 1), (0, 3)), ((2, 1, 3), (2, 2, 2, 3)),
+    ((0, 1), (0, 4)), ((1,), (3, 0, 3)), ((2, 3), (2, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool", "complex64", "bfloat16"])
+@pytest.mark.parametrize(("shape", "target"), EXPANDED)
+def test_expand_is_numpys_broadcast_on_the_same_memory(shape, target, dtype):
+    x = lucid.ones(*shape).cumsum(0).to(dtype) if shape else lucid.tensor(7.0).to(dtype)
+    for y in (x, x.transpose(0, -1)) if shape == target else (x,):
+        out = y.expand(*target) if y is x else y.expand(*reversed(target))
+        right = np.broadcast_to(y.array, out.shape)
+        np.testing.assert_array_equal(out.array, right)
+        assert out.array.flags.writeable and out.array.dtype == right.dtype
+        assert not out.array.size or np.may_share_memory(out.array, x.array)
+
+
+UNFIT = [((2,), (3,)), ((2, 2), (2,)), ((1, 2), (-2, 2)), ((2,), (2, 3))]
+
+
+@pytest.mark.parametrize(("shape", "target"), UNFIT)
+def test_expand_refuses_what_does_not_fit(shape, target):
+    with pytest.raises(lucid.errors.ShapeError, match="expand: a tensor of shape"):
+        lucid.ones(*shape).expand(*target)

@@ -132,3 +132,10 @@ def test_errors_of_the_loader_come_through(device):
         for x in Prefetcher(bad(), device):
             seen.append(x)
     assert len(seen) == 1
+
+
+def test_batches_that_are_there_already(device):
+    x = lucid.arange(4.0, device=device)
+    assert [b.tolist() for b in Prefetcher([x], device)] == [[0.0, 1.0, 2.0, 3.0]]
+    loader = DataLoader(TensorDataset(x), batch_size=2, pin_memory=True)
+    assert [b.device for (b,) in loader] == [x.device] * 2

@@ -112,7 +112,8 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     data = _rows(F.reshape(x, (x.shape[0] * n, *x.shape[2:], 1)), places)
     data = F.reshape(data, data.shape[:-1])
     indices = None if enforce_sorted else tensor(order, dtype="int64", device=input.device)
-    return PackedSequence(data, tensor(batch_sizes, dtype="int64"), indices, invert_permutation(indices))
+    counts = tensor(batch_sizes, dtype="int64", device="cpu")
+    return PackedSequence(data, counts, indices, invert_permutation(indices))
 
 
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
@@ -142,7 +143,9 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     backend = data.storage.backend
     row = _wrap(backend.xp.full((1, flat.shape[1]), padding_value, dtype=data.dtype), backend)
     out = F.reshape(_rows(F.cat(flat, row, dim=0), places), (total, n, *data.shape[1:]))
-    return out.transpose(0, 1) if batch_first else out, tensor([lengths[i] for i in back], dtype="int64")
+    # Lengths, as batch sizes, are for the host, whatever the default device.
+    return (out.transpose(0, 1) if batch_first else out,
+            tensor([lengths[i] for i in back], dtype="int64", device="cpu"))
 
 
 def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,

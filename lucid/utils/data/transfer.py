@@ -37,7 +37,11 @@ def pinned(batch: Any) -> Any:
     if not cuda.is_available():
         return batch
     backend_of("cuda")  # whose memory is pinned
-    return each(batch, lambda t: t if t.device.type != "cpu" else t.pin_memory(), "pin_memory")
+    return each(batch, _pinned, "pin_memory")
+
+
+def _pinned(t: Tensor) -> Tensor:
+    return t.pin_memory() if t.device.type == "cpu" else t
 
 
 class Prefetcher:
@@ -83,7 +87,7 @@ class Prefetcher:
                 # far.
                 side.wait_stream(cuda.current_stream(self.device))
                 with side:
-                    there = each(batch, lambda t: t.pin_memory().to(self.device, non_blocking=True))
+                    there = each(batch, lambda t: _pinned(t).to(self.device, non_blocking=True))
                     return there, side.record_event(), self._asked()
             return None
 
