@@ -55,6 +55,15 @@ class _Tables:
     def __init__(self) -> None:
         self._addresses: dict[tuple[int, ...], Any] = {}
         self._blocks: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        self._numbers: dict[tuple[Any, ...], dict[tuple[float, ...], Any]] = {}
+
+    def numbers(self, launch: Any, what: str, key: tuple[float, ...], dtype: Any) -> Any:
+        """`key` on the device, in `dtype`, in a table of the kind `what`."""
+        kept = self._numbers.setdefault((what, dtype), {})
+        found = kept.get(key)
+        if found is None:
+            found = _keep(kept, key, launch.upload(np.array(key, dtype)))
+        return found
 
     def addresses(self, launch: Any, key: tuple[int, ...]) -> Any:
         """u64 [tensors]: `key` on the device."""
@@ -243,6 +252,39 @@ class MultiTensor:
         else:
             self._hyper[...] = lines
         self._sent = [list(line) for line in numbers]
+
+
+def generated_step(
+    launch: Any,
+    function: Any,
+    own: Sequence[tuple[int, ...]],
+    grads: Sequence[Any],
+    sizes: tuple[int, ...],
+    lines: Sequence[tuple[float, ...]],
+) -> None:
+    """Nothing; launches a compiled kernel of optim/traced.py.
+
+    For each tensor: `own`, the addresses of the parameter and of its state; its gradient, of the parameter's
+    dtype and contiguous; its size; its numbers.
+    """
+    tables, wide = _tables_of(launch), accumulator(grads[0].dtype)
+    # Tensors with the same numbers share a line: most steps of most models send one.
+    places: dict[tuple[float, ...], int] = {}
+    line = tuple(places.setdefault(numbers, len(places)) for numbers in lines)
+    blocks, *maps = tables.blocks(launch, sizes)
+    columns = (line, *zip(*own, strict=True))
+    function(
+        (blocks,),
+        (THREADS,),
+        (
+            tables.numbers(launch, "own", tuple(n for column in columns for n in column), np.uint64),
+            tables.addresses(launch, tuple(map(launch.address, grads))),
+            tables.numbers(launch, "hyper", tuple(n for numbers in places for n in numbers), wide),
+            *maps,
+            np.int64(len(sizes)),
+            np.int64(CHUNK),
+        ),
+    )
 
 
 def _misfit(name: str, role: str, x: Any, dtype: Any, shape: tuple[int, ...]) -> str:

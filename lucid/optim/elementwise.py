@@ -1,9 +1,10 @@
 """The loop that applies an update rule to every parameter.
 
 An optimiser is a pure rule on raw arrays (rules.py) and a few lines that say which state the rule needs and
-which numbers a step gives it. How parameters are stepped is decided in one place, `_make_slot`: by the kernel
-that the optimiser names, all of a dtype in one launch, where the device runs kernels; else by the rule, in
-parts, small ones together (slots.py).
+which numbers a step gives it. Where the device runs kernels, all parameters of a dtype are stepped in one
+launch: of the kernel that the optimiser names, which counts the steps itself and can be captured (SGD, Adam,
+AdamW: slots.py), or of the one that is made from its rule, with the numbers of each step from the host (all
+others: traced.py). Elsewhere the rule runs on arrays, in parts, small ones together (slots.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..kernel.multi_tensor import usable
 from ..storage.backend import Backend
 from ..storage.dtype import REAL_OF
 from ..tensor import Tensor, _wrap
+from . import traced
 from .optimizer import Optimizer, Params, guard, state_dtype
 from .slots import PACK, SMALL, Launch, Pack, Recipe, Slot, sweep
 
@@ -49,10 +51,12 @@ class Elementwise(Optimizer):
         self._packs: dict[Any, list[Pack]] = {}
         self._launches: dict[Any, Launch] = {}
         self._due: list[Launch] = []
+        # Of the step under way: slots that kernels made from the rule will step, with their group and device.
+        self._waiting: list[tuple[dict[str, Any], Backend, list[Slot]]] = []
 
     def __getstate__(self) -> dict[str, Any]:
         made = ("_slots", "_packs", "_launches", "_scratch", "_skip")
-        return {**self.__dict__, **{name: {} for name in made}, "_due": []}
+        return {**self.__dict__, **{name: {} for name in made}, "_due": [], "_waiting": []}
 
     # ---- what a subclass gives ----
 
@@ -128,7 +132,13 @@ class Elementwise(Optimizer):
             for launch in due:
                 with guard(launch.backend):
                     launch.run(self._skip.get(launch.backend))
+            if self._waiting:
+                self._run_traced()
         finally:
+            for _, _, slots in self._waiting:
+                for slot in slots:
+                    slot.g = None
+            self._waiting.clear()
             for launch in due:
                 launch.clear()
             due.clear()
@@ -143,7 +153,9 @@ class Elementwise(Optimizer):
             with guard(device):
                 try:
                     others, alone = self._gather(group, device, packs)
-                    if alone or packs:
+                    if alone and self._traces(group, device):
+                        self._waiting.append((group, device, alone))
+                    elif alone or packs:
                         self._apply_rule(group, device, alone, packs)
                 finally:
                     for pack in packs:
@@ -201,6 +213,11 @@ class Elementwise(Optimizer):
         if not device.runs_kernels or group.get("fused") is False:
             return None
         return self._kernel(_plain(group))
+
+    def _traces(self, group: dict[str, Any], device: Backend) -> bool:
+        # Whether a kernel is made from the rule: not where one by hand is, were it for other dtypes only.
+        by_hand = type(self)._kernel is not Elementwise._kernel
+        return device.runs_kernels and not by_hand and group.get("fused") is not False
 
     @staticmethod
     def _launcher(kernel: Kernel | None, param: Tensor) -> Any:
@@ -266,20 +283,36 @@ class Elementwise(Optimizer):
                 jobs.setdefault(dtype, []).append((pack, pack.gradients(), recipe))
             else:
                 slots = slots + [slot for slot in pack.slots if slot.g is not None]
+        self._sweep(device, self._begun(group, device, slots, recipes), jobs)
+        _ended(slots)
+
+    def _run_traced(self) -> None:
+        todo: dict[Backend, list[tuple[Slot, Recipe]]] = {}
+        for group, device, slots in self._waiting:
+            with guard(device):
+                todo.setdefault(device, []).extend(self._begun(group, device, slots, {}))
+        for device, jobs in todo.items():
+            with guard(device):
+                self._sweep(device, traced.step(jobs, device, self._spare), {})
+                _ended(slot for slot, _ in jobs)
+
+    def _begun(
+        self, group: dict[str, Any], device: Backend, slots: list[Slot], recipes: dict[Any, Recipe]
+    ) -> list[tuple[Slot, Recipe]]:
+        found = []
         for slot in slots:
             slot.state["step"] += 1
             if slot.staged is not None:
                 slot.staged[...] = slot.array
-            recipe = self._recipe(group, device, slot, recipes)
+            found.append((slot, self._recipe(group, device, slot, recipes)))
+        return found
+
+    def _sweep(self, device: Backend, slots: list[tuple[Slot, Recipe]], jobs: dict[Any, list[Any]]) -> None:
+        for slot, recipe in slots:
             g = slot.flat(slot.g)
             jobs.setdefault(slot.working, []).extend((part, g, recipe) for part in slot.parts)
         for dtype, todo in jobs.items():
             sweep(device, todo, lambda k, dtype=dtype, todo=todo: self._scratch_for(device, dtype, k, todo))
-        for slot in slots:
-            if slot.staged is not None:
-                slot.array[...] = slot.staged
-            slot.param.storage.version += 1
-            slot.g = None
 
     def _recipe(self, group: dict[str, Any], device: Backend, slot: Slot, known: dict[Any, Recipe]) -> Recipe:
         dtype = slot.working
@@ -288,7 +321,7 @@ class Elementwise(Optimizer):
         if found is None:
             rule, numbers, flags, decay = self._rule(_plain(group), slot.state)
             constants, weight = _converted(device, dtype, numbers, decay)
-            found = known[key] = (rule, weight, group["maximize"], constants + flags)
+            found = known[key] = (rule, weight, group["maximize"], constants, flags)
         return found
 
     def _scratch_for(self, backend: Backend, dtype: Any, number: int, jobs: list[Any]) -> list[Any]:
@@ -313,6 +346,14 @@ def _plain(group: dict[str, Any]) -> dict[str, Any]:
     # A learning rate in a tensor is read in each step, which waits for its device.
     lr = group["lr"]
     return {**group, "lr": lr.item()} if isinstance(lr, Tensor) else group
+
+
+def _ended(slots: Iterable[Slot]) -> None:
+    for slot in slots:
+        if slot.staged is not None:
+            slot.array[...] = slot.staged
+        slot.param.storage.version += 1
+        slot.g = None
 
 
 def _release(slot: Slot | None) -> None:

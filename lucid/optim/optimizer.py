@@ -26,9 +26,9 @@ class Optimizer:
     or ShapeError for what are no parameters.
 
     PyTorch's options of implementation: fused=None or True lets a kernel step all parameters of a dtype in
-    one launch where there is one (SGD, Adam, AdamW on CUDA), fused=False keeps to one operation after the
-    other. capturable: such a launch can always be captured; LucidError where there is none. foreach changes
-    nothing. differentiable=True raises LucidError.
+    one launch (on CUDA, all but Adafactor, Muon and LBFGS), fused=False keeps to one operation after the
+    other. capturable: the launch of SGD, Adam and AdamW can always be captured; LucidError for the others.
+    foreach changes nothing. differentiable=True raises LucidError.
 
     >>> import lucid
     >>> a, b = lucid.nn.Parameter(lucid.zeros(2)), lucid.nn.Parameter(lucid.zeros(3))

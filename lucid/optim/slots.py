@@ -1,5 +1,5 @@
-"""What `Elementwise` keeps per parameter, and the three ways in which parameters are stepped: in parts, many
-small ones in one pack, and all of a dtype in one kernel launch.
+"""What `Elementwise` keeps per parameter, and three of the ways in which parameters are stepped: in parts,
+many small ones in one pack, and all of a dtype in one launch of a kernel by name (traced.py has the fourth).
 
 A part has at most 2**18 elements: scratch memory stays at a few MB whatever the model's size, the part stays
 in the CPU's cache, and threads can share the work (bench_optim, one thread: adamw gpt 16.2 ms in parts of
@@ -25,8 +25,8 @@ PART = 1 << 18
 # 44.5 alone.
 SMALL, PACK = 1 << 13, 1 << 16
 
-# What a rule needs in a step: itself, the L2 decay or None, whether to maximise, its constants.
-Recipe = tuple[Any, Any, bool, tuple[Any, ...]]
+# What a rule needs in a step: itself, the L2 decay or None, whether to maximise, its constants, its flags.
+Recipe = tuple[Any, Any, bool, tuple[Any, ...], tuple[Any, ...]]
 
 
 class Slot:
@@ -38,11 +38,12 @@ class Slot:
     for an absent one), flat, complex numbers as pairs of reals. home: the Pack or Launch that steps it, None
     when it is stepped alone; g: the gradient of the step under way. count: for a Launch the step numbers on
     the device, line: that of its group's numbers; step: what state["step"] then is, a view of `count`.
+    places: the addresses of `arrays` (traced.py).
     """
 
     __slots__ = (
         *("param", "state", "names", "kernel", "array", "staged", "low", "complex", "working", "arrays"),
-        *("parts", "home", "g", "step", "count", "line"),
+        *("parts", "home", "g", "step", "count", "line", "places"),
     )
 
     def __init__(
@@ -67,6 +68,7 @@ class Slot:
             self.flat(own),
             *(self.flat(self.state[name].storage.array) if name else None for name in self.names),
         ]
+        self.places: tuple[int, ...] = ()
         size = self.arrays[0].size
         self.parts = [Part(self, start, min(start + PART, size)) for start in range(0, size, PART)]
 
@@ -109,7 +111,7 @@ def apply(
     xp: Any, p: Any, g: Any, state: list[Any], effective: Any, spare: list[Any], recipe: Recipe
 ) -> None:
     """Nothing; applies a rule to flat arrays after decay and sign, which change g in `effective`."""
-    rule, decay, maximize, constants = recipe
+    rule, decay, maximize, constants, flags = recipe
     if decay is not None:
         xp.multiply(p, decay, out=spare[0])
         (xp.subtract if maximize else xp.add)(spare[0], g, out=effective)
@@ -117,7 +119,7 @@ def apply(
     elif maximize:
         xp.negative(g, out=effective)
         g = effective
-    rule(xp, p, g, *state, *spare, *constants)
+    rule(xp, p, g, *state, *spare, *constants, *flags)
 
 
 class Pack:
