@@ -66,12 +66,15 @@ OPTIMIZERS = {
     "adamw": lambda p: optim.AdamW(p, lr=1e-3),
 }
 
+# Those whose kernel is made from their rule (optim/traced.py).
+TRACED = ("RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD", "Lion")
+
 
 def setup(name, device, optimizer="adamw"):
     lucid.manual_seed(0)
     net, x, target = MODELS[name]()
     net = net.to(device)
-    opt = OPTIMIZERS[optimizer](list(net.parameters()))
+    opt = (OPTIMIZERS.get(optimizer) or getattr(optim, optimizer))(list(net.parameters()))
     x, target = lucid.tensor(x, device=device), lucid.tensor(target, device=device)
     # The weights were drawn on the CPU; the masks of both devices start at the same place of the stream.
     lucid.manual_seed(1)
@@ -101,7 +104,7 @@ def test_a_training_step_never_waits(simulated, name):
     assert loss.is_cuda
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *TRACED])
 def test_no_optimiser_waits(simulated, optimizer):
     _, step = setup("mlp", "cuda", optimizer)
     step()

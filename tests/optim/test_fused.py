@@ -463,7 +463,7 @@ def test_a_skipped_step_never_was(name, options, device):
     _same_bits(*(r[1] for r in runs))
 
 
-def test_optimisers_without_a_kernel_are_held_back_by_the_host(device):
+def test_optimisers_that_count_on_the_host_are_held_back_by_it(device):
     p = lucid.tensor([1.0, 2.0], device=device, requires_grad=True)
     optimizer = optim.NAdam([p], lr=0.1)
     scaler = lucid.amp.GradScaler(device, init_scale=2.0)
@@ -475,14 +475,14 @@ def test_optimisers_without_a_kernel_are_held_back_by_the_host(device):
 
 # ---- PyTorch's options ----
 
-# Those that are `capturable` in PyTorch and have no kernel here.
-NO_KERNEL = ("NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta", "Rprop", "ASGD")
+# Those that are `capturable` in PyTorch and count their steps on the host here.
+ON_HOST = ("NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta", "Rprop", "ASGD")
 
 
 def test_options_of_implementation(device):
     p = lucid.tensor([1.0], device=device, requires_grad=True)
     p.grad = lucid.ones(1, device=device)
-    for name in ("SGD", "Adagrad", "Adafactor", "Adam", "AdamW", *NO_KERNEL):
+    for name in ("SGD", "Adagrad", "Adafactor", "Adam", "AdamW", *ON_HOST):
         for foreach in (None, False, True):
             optimizer = getattr(optim, name)([p], foreach=foreach)
             optimizer.step()
@@ -494,7 +494,7 @@ def test_options_of_implementation(device):
         getattr(optim, name)([p], capturable=True).step()
         with pytest.raises(LucidError, match="cannot be captured; leave fused=False out"):
             getattr(optim, name)([p], capturable=True, fused=False)
-    for name in NO_KERNEL:
+    for name in ON_HOST:
         with pytest.raises(LucidError, match="cannot be captured; SGD, Adam and AdamW can"):
             getattr(optim, name)([p], capturable=True)
     with pytest.raises(LucidError, match="fused and foreach cannot both be True"):
@@ -505,7 +505,7 @@ def test_signatures_have_pytorchs_options():
     import inspect
 
     torch = pytest.importorskip("torch")
-    for name in ("SGD", "Adagrad", "Adafactor", "Adam", "AdamW", "LBFGS", *NO_KERNEL):
+    for name in ("SGD", "Adagrad", "Adafactor", "Adam", "AdamW", "LBFGS", *ON_HOST):
         ours, theirs = (inspect.signature(getattr(lib.optim, name)).parameters for lib in (lucid, torch))
         assert theirs.keys() <= ours.keys(), name
         positional = [[k for k, v in p.items() if v.kind is v.POSITIONAL_OR_KEYWORD] for p in (ours, theirs)]
