@@ -6,7 +6,7 @@ of `CHUNK` elements, whose tensor, addresses and constants lie in tables, as in 
 constants of a step are made on the host in float64 and sent when they have changed.
 
 Each statement rounds as the ufunc does, without contraction to fused multiply-adds, so a step has the bits of
-the rule; memory takes the time (the rules move 16 bytes per element and more), not arithmetic.
+the rule. An element is 3 s + 2 k a bytes of traffic: s bytes of a parameter, k arrays of state with a bytes.
 """
 
 from __future__ import annotations

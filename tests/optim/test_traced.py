@@ -208,6 +208,35 @@ def test_more_than_one_block_and_odd_addresses(case, cuda):
     _same(*runs, simulator.is_on())
 
 
+def test_a_view_of_a_transpose_is_followed(cuda):
+    """Also when its values change between steps."""
+    value, rng = np.arange(24.0).reshape(6, 4), np.random.default_rng(0)
+    plain = lucid.tensor(value, device=cuda, requires_grad=True)
+    turned = _wrap(lucid.tensor(value.T.copy(), device=cuda).array.T, plain.backend, True)
+    assert not turned.array.flags.c_contiguous
+    optimizer = optim.ASGD([plain, turned], lr=0.1)
+    for _ in range(3):
+        for p in (plain, turned):
+            p.array[...] *= 0.5
+        plain.grad = lucid.tensor(rng.standard_normal((6, 4)), device=cuda)
+        turned.grad = plain.grad.clone()
+        optimizer.step()
+    _same([("p", plain.detach().cpu().numpy())], [("p", turned.detach().cpu().numpy())])
+
+
+@pytest.mark.parametrize("places", [("cpu", "cuda:0"), ("cuda:0", "cuda:1")])
+def test_one_group_on_two_devices(places, counted):
+    with simulator.devices(2):
+        expected = _run("cpu", "nadam", "float32")
+        params = [p.detach().to(places[i % 2]) for i, p in enumerate(_params("cpu", "float32"))]
+        params = [p.requires_grad_() for p in params]
+        optimizer = optim.NAdam(params, **CASES["nadam"][1])
+        with counted() as counts:
+            _steps(params, optimizer, range(STEPS), "float32")
+        assert counts["raw"] == STEPS * sum(place != "cpu" for place in places)
+        _same(_all(params, optimizer), _all(*expected))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_resume_and_two_runs_have_the_same_bits(case, cuda):
     name, options = CASES[case]
