@@ -306,7 +306,7 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     pack = 1 if scalar else 16 // dtype.itemsize
     threads = row_threads(cols)
     defines = ((f"LUCID_THREADS={threads}",) if kernel.rows else ()) + (("LUCID_SCALAR",) if scalar else ())
-    function = _compiled(F.backend, kernel.source, dtype.name, defines, body.name)
+    function = compiled(F.backend, kernel.source, dtype.name, defines, body.name)
     found = {i: launch.empty(body.shape, dtype) for i in kernel.written}
     wide = accumulator(dtype)
     triples = (triple for i in sorted(body.repeat) for triple in body.repeat[i])
@@ -341,7 +341,7 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
     return [found[i] if shape is None else shaped(found[i], shape) for i, shape in enumerate(shapes)]
 
 
-def _compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...], name: str) -> Any:
+def compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...], name: str) -> Any:
     key = (backend.device, source, dtype, defines)
     if key in _failed:
         raise loader.Unavailable("a fused kernel that did not compile before")

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from ..fusion.cuda import _compiled
+from ..fusion.cuda import compiled
 from ..fusion.symbols import literal
 from ..kernel import loader
 from ..kernel.launch import launcher
@@ -203,7 +203,7 @@ def step(todo: Iterable[tuple[Slot, Recipe]], backend: Backend, spare: int) -> l
         function = None
         if text is not None and dtype.name in loader.MACRO:
             with contextlib.suppress(loader.Unavailable):
-                function = _compiled(backend, text, dtype.name, (), f"{key[0].__name__} step")
+                function = compiled(backend, text, dtype.name, (), f"{key[0].__name__} step")
         if function is None:
             rest += jobs
         else:
