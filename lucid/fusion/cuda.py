@@ -342,6 +342,10 @@ def _launch(body: Body, wanted: list[int], F: Any) -> list[Any]:
 
 
 def compiled(backend: Any, source: str, dtype: str, defines: tuple[str, ...], name: str) -> Any:
+    """The kernel `fused` of a source made at run time, kept per device.
+
+    Raises loader.Unavailable where it does not compile, of which the first use warns.
+    """
     key = (backend.device, source, dtype, defines)
     if key in _failed:
         raise loader.Unavailable("a fused kernel that did not compile before")
