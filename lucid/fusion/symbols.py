@@ -285,6 +285,7 @@ class _Real:
     kind = "f"
     itemsize = 4
     num = 11
+    name = "real"
 
 
 _REAL = _Real()
