@@ -30,17 +30,16 @@ class FunctionNode(Node):
         self._non_differentiable: tuple[Any, ...] = ()
         self._dirty: tuple[Any, ...] = ()
         self.needs_input_grad: tuple[bool, ...] = ()
-        # (shape, dtype, backend): of the differentiable outputs; and of all, each with its number among
-        # those (None for one that is not), None for what is no tensor.
+        # Of each output: (shape, dtype, backend), None for what is no tensor; and which are differentiable.
         self.meta: list[Any] = []
-        self.returned: list[tuple[int | None, Any]] = []
+        self.differentiable: list[int] = []
         self.positions: list[int] = []
         self.places: list[Any] = []
 
     @property
     def is_barrier(self) -> bool:  # type: ignore[override]
         """Whether there are several outputs, whose gradients are gathered before the node runs."""
-        return len(self.meta) > 1
+        return len(self.differentiable) > 1
 
     @property
     def node_name(self) -> str:  # type: ignore[override]
@@ -149,13 +148,13 @@ class FunctionNode(Node):
         self._saved = None
 
     def accumulate_barrier_grad(self, state: Any, input_nr: int, g: Any) -> Any:
-        return gather(state, len(self.meta), input_nr, g)
+        return gather(state, len(self.differentiable), input_nr, g)
 
     def apply(self, g: Any) -> Any:
         parts = g if isinstance(g, list) else [g]
         tensors = [
             None if p is None else TensorImpl.from_storage(Storage(backend.asarray(p), backend))
-            for p, (_, _, backend) in zip(parts, self.meta, strict=True)
+            for p, backend in zip(parts, (self.meta[i][2] for i in self.differentiable), strict=True)
         ]
         with no_grad():
             grads = self._backward(tensors)
@@ -170,13 +169,14 @@ class FunctionNode(Node):
         return self._backward(list(g) if isinstance(g, list) else [g])
 
     def _backward(self, tensors: list[Any]) -> tuple[Any, ...]:
-        given: list[Any] = []
-        for k, meta in self.returned:
-            t = None if k is None else tensors[k]
-            if t is None and meta is not None and self.materialize:
-                shape, dtype, backend = meta
-                t = TensorImpl.from_storage(Storage(backend.xp.zeros(shape, dtype), backend))
-            given.append(t)
+        given: list[Any] = [None] * len(self.meta)
+        for i, t in zip(self.differentiable, tensors, strict=True):
+            given[i] = t
+        if self.materialize:
+            for i, meta in enumerate(self.meta):
+                if given[i] is None and meta is not None:
+                    shape, dtype, backend = meta
+                    given[i] = TensorImpl.from_storage(Storage(backend.xp.zeros(shape, dtype), backend))
         grads = self.function.backward(self, *given)
         grads = (
             grads if isinstance(grads, tuple) else (grads,) if not isinstance(grads, list) else tuple(grads)
@@ -305,14 +305,10 @@ class Function:
             elif id(t) in given:
                 outputs[i] = TensorImpl.from_storage(ViewStorage(t.storage.array, t.storage))
             positions.append(i)
-        node.returned = [
-            (
-                positions.index(i) if i in positions else None,
-                (t.array.shape, t.array.dtype, t.backend) if isinstance(t, TensorImpl) else None,
-            )
-            for i, t in enumerate(outputs)
+        node.meta = [
+            (t.array.shape, t.array.dtype, t.backend) if isinstance(t, TensorImpl) else None for t in outputs
         ]
-        node.meta = [node.returned[i][1] for i in positions]
+        node.differentiable = positions
         node.backend = next((t for t in outputs if isinstance(t, TensorImpl)), args[0]).storage.backend
         node.pack(original, positions)
         for k, i in enumerate(positions):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ..errors import DtypeError, InplaceError, ShapeError
@@ -192,7 +193,8 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             check_writable(x, name)
             if kwargs:
-                kwargs = _own_names(function, kwargs)
+                renamed = _renamed(function)
+                kwargs = {renamed.get(k, k): v for k, v in kwargs.items()}
             return write(x, function(x, *args, **kwargs), name)
         except RAW as error:
             refuse(name, function, error, (x, *args), kwargs)
@@ -204,10 +206,10 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return inplace
 
 
-def _own_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by the function's names: `dim` for NumPy's `axis`."""
-    renamed = dict(aliases(inspect.signature(function).parameters.values()))
-    return {renamed.get(k, k): v for k, v in kwargs.items()}
+@cache
+def _renamed(function: Callable[..., Any]) -> dict[str, str]:
+    """NumPy's names of a function's arguments -> its own: "axis" -> "dim"."""
+    return dict(aliases(inspect.signature(function).parameters.values()))
 
 
 def document(name: str) -> str:

@@ -185,12 +185,10 @@ class Sweep:
         size = block_size(self.body.size, self.work.itemsize) // (1 if self.consume is None else 2)
         step = max(1, size // (1 if self.flat else max(self.width, 1)))
         blocks = range(0, n, step)
-        if self.consume is not None:
-            with np.errstate(all="ignore"):
-                partial = list(self._blocks(iter(blocks), step, n))
-        else:
-            size = 0 if self.body.alone else self.body.size
-            partial = shared(lambda starts: self._blocks(starts, step, n), blocks, size)
+        alone = self.body.alone or self.consume is not None
+        partial = shared(
+            lambda starts: self._blocks(starts, step, n), blocks, 0 if alone else self.body.size
+        )
         return [self._result(k, partial) for k in range(len(self.wanted))]
 
     def _blocks(self, starts: Iterator[int], step: int, n: int) -> Iterator[dict[int, Any]]:

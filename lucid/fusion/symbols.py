@@ -130,7 +130,7 @@ class Trace:
     arguments), for `numpy_code`. A trace that is kept is not changed any more.
     """
 
-    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "codes", "made", "_names")
+    __slots__ = ("lines", "steps", "boolean", "device", "single", "skips", "codes", "_names")
 
     def __init__(self, device: str = "cuda", single: bool = False) -> None:
         # On "cpu" any pointwise op has a form: it is called as it is. single: it computes in float32.
@@ -139,8 +139,6 @@ class Trace:
         # How many places of draws in their streams are arguments of the kernel, `skip{i}`.
         self.skips = 0
         self.steps: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = []
-        # Result's name -> (op, arguments).
-        self.made: dict[str, tuple[Any, tuple[Any, ...]]] = {}
         self.boolean: set[str] = set()
         # What was made of the trace, by how its arrays lay: `numpy_code.Code`, `cuda.Kernel`.
         self.codes: dict[Any, Any] = {}
@@ -160,7 +158,6 @@ class Trace:
             name = f"t{len(self.lines)}"
             self.lines.append(f"const {'bool' if boolean else 'accum_t'} {name} = {expression};")
             self.steps.append((name, op, args, statics or {}))
-            self.made[name] = op, args
             if boolean:
                 self.boolean.add(name)
             found = self._names[expression] = Symbol(self, name)
@@ -386,7 +383,10 @@ def _simpler(trace: Trace, name: str, x: Any, y: Any = None) -> Any:
 
 def _made_by(trace: Trace, x: Any) -> tuple[Any, tuple[Any, ...]]:
     """(op's name, arguments) of the step that made a symbol; (None, ()) for an input or a number."""
-    return trace.made.get(x.text, (None, ())) if isinstance(x, Symbol) else (None, ())
+    if not isinstance(x, Symbol) or x.text[0] != "t":
+        return None, ()
+    _, op, args, _ = trace.steps[int(x.text[1:])]
+    return op, args
 
 
 def _negative(trace: Trace, x: Any) -> Any:

@@ -53,7 +53,6 @@ class _Tables:
     """The tables that a launcher has uploaded, the latest `_KEPT` of each kind."""
 
     def __init__(self) -> None:
-        self._addresses: dict[tuple[int, ...], Any] = {}
         self._blocks: dict[tuple[int, ...], tuple[Any, ...]] = {}
         self._numbers: dict[tuple[Any, ...], dict[tuple[float, ...], Any]] = {}
 
@@ -67,10 +66,7 @@ class _Tables:
 
     def addresses(self, launch: Any, key: tuple[int, ...]) -> Any:
         """u64 [tensors]: `key` on the device."""
-        found = self._addresses.get(key)
-        if found is None:
-            found = _keep(self._addresses, key, launch.upload(np.array(key, np.uint64)))
-        return found
+        return self.numbers(launch, "addresses", key, np.uint64)
 
     def blocks(self, launch: Any, key: tuple[int, ...]) -> tuple[Any, ...]:
         """(number of blocks, sizes, tensor of each block, its first element) for tensors of these sizes.

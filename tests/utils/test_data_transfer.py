@@ -139,3 +139,10 @@ def test_batches_that_are_there_already(device):
     assert [b.tolist() for b in Prefetcher([x], device)] == [[0.0, 1.0, 2.0, 3.0]]
     loader = DataLoader(TensorDataset(x), batch_size=2, pin_memory=True)
     assert [b.device for (b,) in loader] == [x.device] * 2
+
+
+def test_what_can_move_moves_by_itself(device):
+    packed = lucid.nn.utils.rnn.pack_sequence([lucid.ones(3, 2), lucid.ones(2, 2)])
+    (found,) = Prefetcher([{"text": "a", "packed": packed}], device)
+    assert found["text"] == "a" and found["packed"].data.device.type == lucid.device(device).type
+    assert found["packed"].batch_sizes.device.type == "cpu"  # lengths are for the host

@@ -12,22 +12,19 @@ from ...tensor import Tensor
 from .collate import _filled
 
 
-def each(batch: Any, function: Callable[[Any], Any], method: str = "") -> Any:
-    """The batch with each tensor in it replaced by function(tensor); containers keep their type. An object
-    with a method of this name is replaced by what the method returns.
+def each(batch: Any, method: str, function: Callable[[Any], Any]) -> Any:
+    """The batch with all that has a method of this name (tensors, packed sequences, objects of the user's)
+    replaced by function(it); containers keep their type.
     """
-    if isinstance(batch, Tensor):
+    if hasattr(batch, method):
         return function(batch)
-    if isinstance(batch, (str, bytes)):
-        return batch
     if isinstance(batch, Mapping):
-        return _filled(batch, {key: each(value, function, method) for key, value in batch.items()})
+        return _filled(batch, {key: each(value, method, function) for key, value in batch.items()})
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(each(part, function, method) for part in batch))
+        return type(batch)(*(each(part, method, function) for part in batch))
     if isinstance(batch, (list, tuple)):
-        return type(batch)(each(part, function, method) for part in batch)
-    own = getattr(batch, method, None) if method else None
-    return batch if own is None else own()
+        return type(batch)(each(part, method, function) for part in batch)
+    return batch
 
 
 def pinned(batch: Any) -> Any:
@@ -37,11 +34,12 @@ def pinned(batch: Any) -> Any:
     if not cuda.is_available():
         return batch
     backend_of("cuda")  # whose memory is pinned
-    return each(batch, _pinned, "pin_memory")
+    return each(batch, "pin_memory", _pinned)
 
 
-def _pinned(t: Tensor) -> Tensor:
-    return t.pin_memory() if t.device.type == "cpu" else t
+def _pinned(x: Any) -> Any:
+    # A tensor that is on a GPU already stays there.
+    return x if isinstance(x, Tensor) and x.device.type != "cpu" else x.pin_memory()
 
 
 class Prefetcher:
@@ -75,7 +73,7 @@ class Prefetcher:
 
     def _moved(self) -> Iterator[tuple[Any, Any]]:
         for batch in self.loader:
-            yield each(batch, lambda t: t.to(self.device)), None
+            yield each(batch, "to", lambda x: x.to(self.device)), None
 
     def _on_gpu(self) -> Iterator[tuple[Any, Any]]:
         side = cuda.Stream(self.device)
@@ -87,7 +85,7 @@ class Prefetcher:
                 # far.
                 side.wait_stream(cuda.current_stream(self.device))
                 with side:
-                    there = each(batch, lambda t: _pinned(t).to(self.device, non_blocking=True))
+                    there = each(pinned(batch), "to", lambda x: x.to(self.device, non_blocking=True))
                     return there, side.record_event(), self._asked()
             return None
 
